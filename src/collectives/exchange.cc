@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/algorithm_choice.h"
+#include "collectives/board_exchange.h"
 #include "collectives/counting_exchange.h"
 #include "collectives/dense_exchange.h"
 #include "collectives/made_dense.h"
@@ -22,6 +23,14 @@ std::unique_ptr<Exchange> make_carrier(const Columns& columns, const Partition& 
         options.algorithms == nullptr
             ? direct_algorithm()
             : options.algorithms->of(dense_shape(partition, options), options.sum);
+    if (options.entries != nullptr && algorithm.build == allreduce_oneshot) {
+      const EntryPlace place = options.entries->reserve(
+          options.variable, partition.elements() * bytes_of_sum(options.sum));
+      if (place.exists()) {
+        return std::make_unique<BoardExchange>(columns, partition, *options.entries, place,
+                                               options);
+      }
+    }
     return std::make_unique<DenseExchange>(columns, partition, outbox, options, algorithm);
   }
   if (options.method == Method::kMadeDense) {
@@ -32,6 +41,10 @@ std::unique_ptr<Exchange> make_carrier(const Columns& columns, const Partition& 
 }
 
 }  // namespace
+
+bool is_on_boards(const Exchange& exchange) {
+  return dynamic_cast<const BoardExchange*>(&exchange) != nullptr;
+}
 
 DenseShape dense_shape(const Partition& partition, const ExchangeOptions& options) {
   return {.elements = partition.elements(),
@@ -44,7 +57,8 @@ std::unique_ptr<Exchange> make_exchange(const Columns& columns, const Partition&
                                         Outbox& outbox, Compute& compute,
                                         const ExchangeOptions& options) {
   auto carrier = make_carrier(columns, partition, outbox, compute, options);
-  if (!options.counts_contributors) return carrier;
+  // On boards everybody sees who gave.
+  if (!options.counts_contributors || is_on_boards(*carrier)) return carrier;
   return std::make_unique<CountingExchange>(columns, outbox, options.variable, std::move(carrier));
 }
 

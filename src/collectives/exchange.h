@@ -35,6 +35,7 @@
 namespace parallax {
 
 class AlgorithmChoice;
+class Entries;
 struct DenseShape;
 
 // Up to so many hosts, who has no rows for an owner says so to it; beyond, a census tells
@@ -57,6 +58,9 @@ struct ExchangeOptions {
   // Of dense ones: who chooses the algorithm, and outlives the exchange's making; null: the direct
   // one.
   AlgorithmChoice* algorithms = nullptr;
+  // What ranks say on boards, which outlives the exchange: where there is room, what is to go
+  // `oneshot` goes so. Null: in messages.
+  Entries* entries = nullptr;
 };
 
 // What a DenseExchange moves where it is a collective's, beside the steps: one step, whose number
@@ -146,6 +150,10 @@ class Exchange {
 
 // What chooses among algorithms knows of a variable without row ids.
 DenseShape dense_shape(const Partition& partition, const ExchangeOptions& options);
+
+// It goes on boards alone (board_exchange.h): ranks say there too what they do not give, and wait
+// for no word that a step has ended.
+bool is_on_boards(const Exchange& exchange);
 
 // All references outlive the exchange.
 std::unique_ptr<Exchange> make_exchange(const Columns& columns, const Partition& partition,

@@ -58,6 +58,7 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
               .machine = options_.machine,
               .other_footprints = options_.other_footprints,
               .marker_hosts_max = options_.marker_hosts_max,
+              .boards = options_.boards,
               .devices = options_.devices},
              outbox_, compute),
       migration_(group_, outbox_),
@@ -171,7 +172,11 @@ bool Engine::run() {
     const int64_t now_ns = pass_.begin();
     // Before messages are read: time that this rank lost itself is not held against its peers.
     membership_.passed(now_ns);
-    const bool moved = transport_.poll(*this);
+    bool moved = transport_.poll(*this);
+    if (failure_.status().ok() && group_.entries().look()) {
+      moved = true;
+      pass_.settle(false);
+    }
     // Most looks of a waiter find nothing, or that what it sent has left.
     const bool idle = pass_.settled() && failure_.status().ok() && !outbox_.needs_pass() &&
                       !outbox_.lending().to_read();
@@ -212,6 +217,7 @@ void Engine::pass() {
       moved = true;
     }
     const bool sent = outbox_.pump();
+    group_.entries().flush();
     moved |= outbox_.take_news() || (sent && !steps_alone);
     // Calls of the next step, which may have been made, were looked at before this one was over.
     moved |= steps_over(window) != stood && window.begun() > window.finished();

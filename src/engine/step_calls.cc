@@ -160,15 +160,16 @@ Status StepCalls::check_absent(uint64_t step) const {
 Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
                       Request** request) {
   PARALLAX_RETURN_IF_ERROR(check_step(step, "step_end"));
-  StepEnd end = {.learning_rate = options.learning_rate,
-                 .clip_norm = options.clip_norm,
-                 .found_inf = options.found_inf != 0,
-                 .absent = options.absent != 0};
-  PARALLAX_RETURN_IF_ERROR(check_rates(options, parts_.registry, &end.rates));
+  end_.learning_rate = options.learning_rate;
+  end_.clip_norm = options.clip_norm;
+  end_.found_inf = options.found_inf != 0;
+  end_.absent = options.absent != 0;
+  end_.rates.count = 0;
+  PARALLAX_RETURN_IF_ERROR(check_rates(options, parts_.registry, &end_.rates));
   if (options.absent != 0) PARALLAX_RETURN_IF_ERROR(check_absent(step));
   TakenRequest taken(parts_.requests);
   PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kStepEnd, step));
-  parts_.pipeline.end(step, end);
+  parts_.pipeline.end(step, end_);
   *request = ends_[StepWindow::slot(step)] = taken.keep();
   called(step, StepPhase::kStepEnd);
   return {};

@@ -102,6 +102,7 @@ class StepCalls {
   std::vector<PullSlice> pulled_;                       // of the call being made
   std::array<Request*, StepWindow::kDepth> ends_ = {};  // by slot of the step
   Called called_;
+  StepEnd end_;  // of the call being made: it is large
 };
 
 }  // namespace parallax

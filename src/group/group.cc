@@ -30,6 +30,7 @@ Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Com
       outbox_(outbox),
       compute_(std::make_unique<ComputeShare>(compute)),
       algorithms_(std::make_unique<AlgorithmChoice>(view_.hosts)),
+      entries_(std::make_unique<Entries>(columns_, options_.boards ? outbox.boards() : nullptr)),
       table_memory_(columns_, outbox.lending()),
       pulls_(columns_, outbox) {}
 
@@ -44,7 +45,8 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
                         .counted = runtime.variable->counts_ranks(),
                         .counts_contributors = runtime.variable->counts_contributors(),
                         .marker_hosts_max = options_.marker_hosts_max,
-                        .algorithms = algorithms_.get()});
+                        .algorithms = algorithms_.get(),
+                        .entries = entries_.get()});
 }
 
 namespace {
@@ -81,6 +83,7 @@ Status Group::add(std::span<const Variable* const> variables, uint64_t finished)
     VariableRuntime& runtime = *each;
     runtime.plan = plan[runtime.id];
     runtime.exchange = new_exchange(runtime, runtime.plan.method);
+    if (!is_on_boards(*runtime.exchange)) entries_->are_not_all();
     if (runtime.variable->managed()) {
       runtime.table = std::make_unique<Table>(*runtime.variable, runtime.partition, columns_.rank(),
                                               runtime.plan.placement == Placement::kSharded);
@@ -106,6 +109,7 @@ Status Group::add(std::span<const Variable* const> variables, uint64_t finished)
 Status Group::set_exchange(uint32_t variable, std::unique_ptr<Exchange> exchange,
                            uint64_t finished) {
   runtime(variable).exchange = std::move(exchange);
+  if (!is_on_boards(*runtime(variable).exchange)) entries_->are_not_all();
   return reserve_exchange(runtime(variable), finished);
 }
 
@@ -239,11 +243,32 @@ std::vector<Footprint> Group::footprints_of_all_groups() const {
   return all;
 }
 
+namespace {
+
+Status check_memory_max(const std::vector<Footprint>& footprints, const std::string& name,
+                        uint64_t max_bytes, bool of_others) {
+  const uint64_t total = total_bytes(footprints);
+  if (max_bytes == 0 || total <= max_bytes) return {};
+  const Footprint& largest = *std::max_element(
+      footprints.begin(), footprints.end(),
+      [](const Footprint& a, const Footprint& b) { return a.bytes() < b.bytes(); });
+  return limit("commit: " + name + " would reserve " + std::to_string(total) + " bytes" +
+               (of_others ? " with the job's other groups" : "") + ", memory_max_bytes is " +
+               std::to_string(max_bytes) + "; variable '" + largest.name + "' takes " +
+               std::to_string(largest.bytes()) + " of them (" +
+               std::to_string(largest.table_bytes) + " for values and state, " +
+               std::to_string(largest.buffer_bytes) + " for buffers); " + smaller_remedy(largest) +
+               ", or raise memory_max_bytes");
+}
+
+}  // namespace
+
 // As if every rank of the host owned as much as this one, as long as slots are shared evenly.
 Status Group::check_memory() const {
   if (options_.memory_max_bytes == 0 && options_.memory_check == MemoryCheck::kOff) return {};
   const std::vector<Footprint> footprints = footprints_of_all_groups();
-  PARALLAX_RETURN_IF_ERROR(check_memory_max(footprints));
+  PARALLAX_RETURN_IF_ERROR(check_memory_max(footprints, name(), options_.memory_max_bytes,
+                                            footprints.size() > runtimes_.size()));
   if (options_.memory_check == MemoryCheck::kOff) return {};
   const std::string shortage =
       memory_shortage(footprints, static_cast<uint32_t>(columns_.locals().size()),
@@ -256,21 +281,6 @@ Status Group::check_memory() const {
     PARALLAX_LOG(kWarn, kPlan, "commit: " + shortage + "; memory_check = off says no more of it");
   }
   return {};
-}
-
-Status Group::check_memory_max(const std::vector<Footprint>& footprints) const {
-  const uint64_t total = total_bytes(footprints);
-  if (options_.memory_max_bytes == 0 || total <= options_.memory_max_bytes) return {};
-  const Footprint& largest = *std::max_element(
-      footprints.begin(), footprints.end(),
-      [](const Footprint& a, const Footprint& b) { return a.bytes() < b.bytes(); });
-  return limit("commit: " + name() + " would reserve " + std::to_string(total) + " bytes" +
-               (footprints.size() > runtimes_.size() ? " with the job's other groups" : "") +
-               ", memory_max_bytes is " + std::to_string(options_.memory_max_bytes) +
-               "; variable '" + largest.name + "' takes " + std::to_string(largest.bytes()) +
-               " of them (" + std::to_string(largest.table_bytes) + " for values and state, " +
-               std::to_string(largest.buffer_bytes) + " for buffers); " + smaller_remedy(largest) +
-               ", or raise memory_max_bytes");
 }
 
 bool Group::fill() {

@@ -21,6 +21,7 @@
 #include "base/machine_memory.h"
 #include "base/status.h"
 #include "collectives/algorithm_choice.h"
+#include "collectives/entries.h"
 #include "device/device_share.h"
 #include "group/footprint.h"
 #include "group/table_memory.h"
@@ -42,6 +43,7 @@ struct GroupOptions {
   // Of this rank's other groups, whose memory counts for both limits; none: there are none.
   std::function<std::vector<Footprint>()> other_footprints = {};
   uint32_t marker_hosts_max = kMarkerHostsMax;
+  bool boards = true;        // where the transport has any; the same on all ranks
   OpenDevices devices = {};  // for tables in their memory; none: there are no devices
 };
 
@@ -72,6 +74,8 @@ class Group {
   TableMemory& table_memory() { return table_memory_; }
   PullExchange& pulls() { return pulls_; }
   const PullExchange& pulls() const { return pulls_; }
+  // What its ranks say of steps on boards, where they have any.
+  Entries& entries() const { return *entries_; }
   // Of all that is computed for the group.
   ComputeShare& compute() const { return *compute_; }
 
@@ -141,7 +145,6 @@ class Group {
   template <typename Look>
   void look_at_arenas(const VariableRuntime& runtime, Look look) const;
   Status check_memory() const;
-  Status check_memory_max(const std::vector<Footprint>& footprints) const;
 
   GroupOptions options_;
   const View view_;
@@ -149,6 +152,7 @@ class Group {
   Outbox& outbox_;
   const std::unique_ptr<ComputeShare> compute_;
   const std::unique_ptr<AlgorithmChoice> algorithms_;
+  const std::unique_ptr<Entries> entries_;  // goes after the exchanges
   std::vector<std::unique_ptr<VariableRuntime>> runtimes_;
   TableMemory table_memory_;  // goes before the tables
   PullExchange pulls_;

@@ -55,7 +55,7 @@ void StepPipeline::add_variables() {
   // No step is under way anywhere before all ranks have these variables.
   votes_to_all_ = decides_by_all();
   parts_.trees[TreeKind::kVote].begin_at(window_.next_to_vote());
-  all_votes_.begin_at(window_.next_to_vote());
+  if (votes_to_all_) all_votes_.begin_at(window_.next_to_vote());
 }
 
 bool StepPipeline::decides_by_all() const {
@@ -103,8 +103,9 @@ void StepPipeline::say_ended(uint64_t step) {
   const Columns& columns = parts_.group.columns();
   const uint32_t self = columns.rank();
   // Of elements, which go out as they are contributed, nobody waits to hear that none come who has
-  // them.
-  const uint32_t told = votes_to_all_ && gave_all(ending) ? 0 : columns.count();
+  // them, nor on boards, which say so themselves.
+  const bool nobody = votes_to_all_ && (parts_.group.entries().are_all() || gave_all(ending));
+  const uint32_t told = nobody ? 0 : columns.count();
   for (uint32_t column = 0; column < told; ++column) {
     const uint32_t leader = columns.leader(columns.host(), column);
     // As data: control would overtake the slices that it speaks of.
@@ -128,7 +129,9 @@ Status StepPipeline::advance(Finished* finished) {
   StepState& step = state(window_.next_to_vote());
   if (step.ended_sent && !step.voted && reduced(step)) vote(step);
   if (votes_to_all_) {
-    if (all_votes_.take_complete()) decide_by_all(step);
+    bool complete = false;
+    PARALLAX_RETURN_IF_ERROR(all_votes_.take_complete(&complete));
+    if (complete) decide_by_all(step);
   } else if (parts_.trees[TreeKind::kVote].take_complete()) {
     pass_votes_on();
   }
@@ -171,29 +174,8 @@ void StepPipeline::vote(StepState& step) {
   said_.clear();
   fill_vote(step, &said_);
   ballot(step.step).votes.merge(said_);
-  if (votes_to_all_) return tell_all(step, said_);
+  if (votes_to_all_) return all_votes_.tell(said_, step.end.rates);
   parts_.trees[TreeKind::kVote].join();
-}
-
-// This rank's own, as it is: each merges all.
-void StepPipeline::tell_all(const StepState& step, const Vote& vote) {
-  const Columns& columns = parts_.group.columns();
-  SectionHeader header = {.kind = SectionKind::kVote, .part = 1, .tag = kNoVariable};
-  header.step = step.step;
-  const auto send = [&](std::span<const std::byte> payload) {
-    for (uint32_t i = 1; i < columns.world(); ++i) {
-      parts_.outbox.send_bytes((columns.rank() + i) % columns.world(), header, payload);
-    }
-  };
-  if (step.end.rates.count > 0) {
-    RatesBallot own;
-    own.say(step.end.rates, columns.rank());
-    own.for_each_part(send);
-  }
-  header.part = 0;
-  std::array<std::byte, kVoteBytesMax> bytes;
-  send(std::span(bytes).first(encode_vote(vote, bytes)));
-  all_votes_.join();
 }
 
 void StepPipeline::fill_vote(const StepState& step, Vote* vote) {
@@ -236,16 +218,6 @@ bool StepPipeline::merge_vote(uint64_t step, std::span<const std::byte> payload)
   // Added up as they come; this rank's own joins in vote().
   ballot(step).votes.merge(said_);
   return true;
-}
-
-bool StepPipeline::take_vote(uint32_t from, const Section& section) {
-  const uint64_t step = section.header.step;
-  if (!votes_to_all_ || section.header.part > 1) return false;
-  // Control of a peer comes in the order of its sending, so parts are there before their vote.
-  if (section.header.part != 0) {
-    return all_votes_.awaits(from, step) && merge_vote_part(step, section.payload);
-  }
-  return all_votes_.arrive(from, step) && merge_vote(step, section.payload);
 }
 
 uint64_t StepPipeline::voted_by_others() const {

@@ -8,7 +8,7 @@
 // Two steps may be ending at a time: the next one may end while this one is being decided. Votes
 // and decisions travel along the tree (TreeKind::kVote). Where nothing is managed and no rows are
 // counted, a decision follows from the votes alone: then few ranks tell theirs to all others, each
-// makes the decision itself, and a step ends in one hop (AllSync). What was called is whoever's
+// makes the decision itself, and a step ends in one hop (AllVotes). What was called is whoever's
 // that started it: here are only the counts of it (StepState). Engine's owner only; nothing blocks.
 #ifndef PARALLAX_GROUP_STEP_PIPELINE_H_
 #define PARALLAX_GROUP_STEP_PIPELINE_H_
@@ -22,12 +22,11 @@
 #include "base/clock.h"
 #include "base/compute.h"
 #include "base/status.h"
-#include "collectives/all_sync.h"
+#include "group/all_votes.h"
 #include "group/group.h"
 #include "group/migration.h"
 #include "group/pace.h"
 #include "group/plan_control.h"
-#include "group/rates_ballot.h"
 #include "group/step_rates.h"
 #include "group/step_window.h"
 #include "group/trees.h"
@@ -100,7 +99,7 @@ class StepPipeline {
 
   // All parts outlive this.
   explicit StepPipeline(const Parts& parts)
-      : parts_(parts), all_votes_(parts.group.columns().world(), parts.group.columns().rank()) {}
+      : parts_(parts), all_votes_(parts.group, parts.outbox, ballots_) {}
 
   // A commit is under way, between steps, and the group has its variables: makes room for them.
   void add_variables();
@@ -135,7 +134,9 @@ class StepPipeline {
   }
   [[nodiscard]] bool take_decision(std::span<const std::byte> payload);
   // kVote: a rank's, which goes to all.
-  [[nodiscard]] bool take_vote(uint32_t from, const Section& section);
+  [[nodiscard]] bool take_vote(uint32_t from, const Section& section) {
+    return votes_to_all_ && all_votes_.take(from, section);
+  }
 
   // All votes go to all ranks, as far as the variables so far say.
   bool votes_to_all() const { return votes_to_all_; }
@@ -155,20 +156,10 @@ class StepPipeline {
   bool delivered(StepState& step) const {
     return all(step, &StepState::delivered_cursor, &ExchangeState::delivered);
   }
-  // What has come of the votes on a step.
-  struct Ballot {
-    Vote votes;
-    RatesBallot rates;
-    void clear() {
-      votes.clear();
-      rates.clear();
-    }
-  };
   Ballot& ballot(uint64_t step) { return ballots_[StepWindow::slot(step)]; }
 
   bool decides_by_all() const;
   void vote(StepState& step);
-  void tell_all(const StepState& step, const Vote& vote);
   void fill_vote(const StepState& step, Vote* vote);
   void add_norms(const StepState& step, Vote* vote);
   void pass_votes_on();
@@ -186,9 +177,9 @@ class StepPipeline {
   const Parts parts_;
   StepWindow window_;
   std::array<StepState, StepWindow::kDepth> states_;
-  std::array<Ballot, StepWindow::kDepth> ballots_;
+  Ballots ballots_;
   Vote said_;  // to make one, or to read one: it is large
-  AllSync all_votes_;
+  AllVotes all_votes_;
   bool votes_to_all_ = false;
   OwnTime own_time_;
   LateRank late_;

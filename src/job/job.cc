@@ -177,11 +177,16 @@ Status Job::meet(int64_t deadline_ns) {
   mine.cores = usable_cores();
   const CarrierChoice carrier = choose_carrier(options_, setting("transport").where);
   mine.carrier = carrier.carrier;
+  // Rules of faults are about messages, so all goes by them, at all ranks.
+  mine.messages_only = options_.faults != nullptr;
   connection_.carrier_why = carrier.why;
   std::vector<Endpoint> all;
   PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
   std::vector<std::string> names;
-  for (const Endpoint& endpoint : all) names.push_back(endpoint.host);
+  for (const Endpoint& endpoint : all) {
+    names.push_back(endpoint.host);
+    has_boards_ &= !endpoint.messages_only;
+  }
   PARALLAX_RETURN_IF_ERROR(check_leases(all));
   hosts_ = map_hosts(names);
   spin_ = choose_spin(spin_options(settings_.as_opened()),
@@ -370,6 +375,7 @@ Status Job::start_engine() {
           .memory_max_bytes = options_.memory_max_bytes,
           .memory_check = static_cast<MemoryCheck>(setting("memory_check").number),
           .machine = machine_memory(),
+          .boards = has_boards_,
           .devices = opener(),
           .memory_around = [this](const void* address) { return buffers_.around(address); },
           .nccl = static_cast<AmongDevices>(setting("nccl").number),

@@ -154,7 +154,8 @@ class Job {
   uint32_t epoch_ = 1;
   Connection connection_;
   SpinChoice spin_;
-  Buffers buffers_;  // outlives the transport, which may be sending from it
+  bool has_boards_ = true;  // where the transport has any: nobody wants messages alone
+  Buffers buffers_;         // outlives the transport, which may be sending from it
   std::unique_ptr<Transport> transport_;
   FaultyTransport* faulty_ = nullptr;  // transport_, if it is one
   JobBinding binding_;                 // its binding outlives the threads below

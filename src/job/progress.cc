@@ -335,7 +335,8 @@ bool Progress::drive(std::span<Request* const> requests, WaitEnd* end, int64_t* 
     }
     // Not before: what moved last may have taken long.
     if (idle_passes == 0) idle_ns = *now_ns;
-    if (++idle_passes < kIdlePasses) continue;
+    // Who always yields has no reason to look longer before the first time.
+    if (++idle_passes < kIdlePasses && spin_.quiet_ns() > 0) continue;
     const int64_t looked_ns = *now_ns - idle_ns;
     if (quietly && looked_ns >= spin_.quiet_ns()) {
       quietly = false;

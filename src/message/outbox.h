@@ -140,6 +140,8 @@ class Outbox {
   // What peers read where it lies.
   Lending& lending() { return lending_; }
   const Lending& lending() const { return lending_; }
+  // What ranks read of each other beside messages; null: there is no such way.
+  Boards* boards() const { return transport_.boards(); }
 
   bool idle() const { return queued_sends_ == 0 && free_buffers_.size() == kBufferCount; }
   // A later pump, or poll of the transport, has something to do here even if no message comes: what

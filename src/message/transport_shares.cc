@@ -67,6 +67,7 @@ class TransportShares::Whole final : public Share {
   bool arm() override { return transport().arm(); }
   void forget(uint32_t rank) override { transport().forget(rank); }
   PeerMemory* peer_memory() override { return shares_.left_ ? nullptr : transport().peer_memory(); }
+  Boards* boards() override { return shares_.left_ ? nullptr : transport().boards(); }
 };
 
 class TransportShares::Part final : public Share {

@@ -40,6 +40,7 @@ std::string encode_endpoint(const Endpoint& endpoint) {
   put_number(&out, endpoint.pid);
   put_number(&out, endpoint.lease_ms);
   put_number(&out, static_cast<uint8_t>(endpoint.carrier));
+  put_number(&out, static_cast<uint8_t>(endpoint.messages_only));
   put_text(&out, endpoint.machine, kMachineBytesMax);
   put_text(&out, endpoint.cores.mask, kCoreMaskBytesMax);
   put_number(&out, endpoint.cores.quota_thousandths);
@@ -67,9 +68,10 @@ Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint) {
         .about_field("version")
         .about_peer(read.rank, read.host);
   }
-  uint8_t carrier = 0;
+  uint8_t carrier = 0, messages_only = 0;
   if (!reader.number(&read.job) || !reader.number(&read.pid) || !reader.number(&read.lease_ms) ||
       !reader.number(&carrier) || carrier > static_cast<uint8_t>(NetworkCarrier::kTcp) ||
+      !reader.number(&messages_only) || messages_only > 1 ||
       !reader.text(&read.machine, kMachineBytesMax) ||
       !reader.text(&read.cores.mask, kCoreMaskBytesMax) ||
       !reader.number(&read.cores.quota_thousandths) || !reader.number(&read.cores.quota_group)) {
@@ -77,6 +79,7 @@ Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint) {
   }
   if (!reader.empty()) return garbage("bytes left over");
   read.carrier = static_cast<NetworkCarrier>(carrier);
+  read.messages_only = messages_only == 1;
   *endpoint = std::move(read);
   return {};
 }

@@ -28,11 +28,12 @@ struct Endpoint {
   uint64_t job = 0;  // random, rank 0's holds for the job
   int64_t pid = 0;
   NetworkCarrier carrier = NetworkCarrier::kTcp;  // the same on all ranks
-  uint32_t lease_ms = 0;        // must be the same on all ranks: heartbeats follow the sender's
-  std::string host;             // parallax_options_t.host, or the machine's name
-  std::string machine;          // boot id: tells "same machine" where host is overridden
-  UsableCores cores;            // of the thread that opens; without the quota's file
-  std::string shm_address;      // of the shm transport: an abstract unix socket's name
+  bool messages_only = false;  // its messages are tampered with, and nothing is to pass beside them
+  uint32_t lease_ms = 0;       // must be the same on all ranks: heartbeats follow the sender's
+  std::string host;            // parallax_options_t.host, or the machine's name
+  std::string machine;         // boot id: tells "same machine" where host is overridden
+  UsableCores cores;           // of the thread that opens; without the quota's file
+  std::string shm_address;     // of the shm transport: an abstract unix socket's name
   std::string network_address;  // of the transport between hosts; empty: there is none
 };
 

@@ -148,6 +148,13 @@ PeerMemory* Router::peer_memory() {
   return nullptr;
 }
 
+Boards* Router::boards() {
+  for (const Part& part : parts_) {
+    if (Boards* const boards = part.transport->boards()) return boards;
+  }
+  return nullptr;
+}
+
 void Router::forget(uint32_t rank) {
   if (route(rank) != nullptr) parts_[part_of_[rank]].transport->forget(rank);
 }

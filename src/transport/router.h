@@ -41,6 +41,7 @@ class Router final : public Transport {
   void forget(uint32_t rank) override;
   // The first part's that has one: of the ranks of this host, so there is one.
   PeerMemory* peer_memory() override;
+  Boards* boards() override;  // the same
 
   // Null where the rank has no route. For reports.
   const Transport* route(uint32_t rank) const;

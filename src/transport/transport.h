@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "transport/boards.h"
 #include "transport/peer_memory.h"
 #include "transport/remote_writes.h"
 
@@ -100,6 +101,9 @@ class Transport {
   // Buffers that ranks of this transport can read where they lie. Null: it has no such way, or none
   // of its ranks has. What is mapped of a rank goes with its loss, or as it is forgotten.
   virtual PeerMemory* peer_memory() { return nullptr; }
+
+  // Memory that ranks of this transport read of each other. Null: as above.
+  virtual Boards* boards() { return nullptr; }
 };
 
 }  // namespace parallax

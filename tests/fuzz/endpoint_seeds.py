@@ -30,9 +30,9 @@ UCX, RDMA, TCP = 0, 1, 2  # NetworkCarrier
 
 
 def endpoint(rank, host, carrier=TCP, machine=b"f00d-4711", lease_ms=5000, mask=b"\xff\x01",
-             quota=0, group=0):
+             quota=0, group=0, messages_only=0):
     return (struct.pack("<III", MAGIC, version(), rank) + text(host) +
-            struct.pack("<QqIB", 0x0123456789abcdef, 4711, lease_ms, carrier) +
+            struct.pack("<QqIBB", 0x0123456789abcdef, 4711, lease_ms, carrier, messages_only) +
             text(machine) + text(mask) + struct.pack("<IQ", quota, group))
 
 
@@ -43,7 +43,7 @@ def addresses(rank, shm, ucx):
 def seeds():
     whole = [endpoint(0, b"a"), endpoint(3, b"node-17", UCX, lease_ms=100, quota=1500,
                                              group=1 << 40),
-             endpoint(1, b"gpu", RDMA), endpoint(2, b"", machine=b"", mask=b""),
+             endpoint(1, b"gpu", RDMA, messages_only=1), endpoint(2, b"", machine=b"", mask=b""),
              addresses(0, b"parallax-4711-0", b""), addresses(1, b"", bytes(range(200))),
              addresses(5, b"parallax-1-5", b"u" * 3072)]
     yield from whole

@@ -50,6 +50,8 @@ class SlowTransport final : public Transport {
   int wait_fd() const override { return inner_->wait_fd(); }
   bool arm() override { return inner_->arm(); }
   void forget(uint32_t rank) override { inner_->forget(rank); }
+  Boards* boards() override { return boards_ ? inner_->boards() : nullptr; }
+  void use_boards() { boards_ = true; }
 
   // Else it lends on what it is given, which keeps engines looking.
   bool copies_sends(uint32_t to) const override { return copies_ && inner_->copies_sends(to); }
@@ -68,6 +70,7 @@ class SlowTransport final : public Transport {
   const size_t message_bytes_max_;
   const uint32_t slow_percent_;
   bool copies_ = false;
+  bool boards_ = false;
   SeededRandom random_;
   std::function<void(uint32_t, std::span<const Segment>)> tap_;
   std::vector<uint32_t> slow_;  // polls until there are credits again
@@ -99,7 +102,7 @@ struct WorldOptions {
   bool deterministic = false;
   uint64_t memory_max_bytes = 0;
   int64_t lease_ns = 5000 * kNanosecondsPerMillisecond;
-  uint64_t seed = 1;  // odd: transports copy what they send
+  uint64_t seed = 1;  // odd: transports copy what they send; even: they have boards
   size_t message_bytes_max = kInprocMessageBytesMax;
   uint32_t slow_percent = 0;  // of the peers have no credits at any time
   bool late_jobs = false;

@@ -53,6 +53,7 @@ class OutboxWorld {
   uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
   Part* find(uint32_t rank) { return ranks_[rank]->part(); }
   Part& at(uint32_t rank) { return *find(rank); }
+  Outbox& outbox(uint32_t rank) { return ranks_[rank]->outbox(); }
   // One rank takes what came, and sends what is due.
   void pass(uint32_t rank) { ranks_[rank]->pass(); }
   // Until nothing moves.
@@ -88,6 +89,7 @@ class OutboxWorld {
     }
 
     Part* part() { return part_.get(); }
+    Outbox& outbox() { return *outbox_; }
     void pass() {
       transport_->poll(*this);
       outbox_->pump();

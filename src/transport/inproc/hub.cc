@@ -3,6 +3,7 @@
 #include "transport/inproc/hub.h"
 
 #include <map>
+#include <new>
 
 #include "base/check.h"
 
@@ -23,9 +24,15 @@ Names& names() {
 
 }  // namespace
 
-InprocHub::InprocHub(uint32_t world) : rendezvous_(world), phases_(world, Phase::kNotYet) {
+InprocHub::InprocHub(uint32_t world)
+    : rendezvous_(world), boards_(world), phases_(world, Phase::kNotYet) {
   mailboxes_.reserve(world);
   for (uint32_t rank = 0; rank < world; ++rank) mailboxes_.push_back(std::make_unique<Mailbox>());
+  if (!board_memory_.reserve(world * kBoardBytes).ok()) return;
+  for (std::byte*& board : boards_) {
+    board = board_memory_.take<std::byte>(kBoardBytes).data();
+    new (board) BoardHead();
+  }
 }
 
 Status InprocHub::join(const std::string& name, uint32_t rank, uint32_t world,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // InprocHub: where the ranks of one job that are threads, or objects, of one process find each
-// other: the rendezvous (an allgather) and one mailbox per rank.
+// other: the rendezvous (an allgather), and for each rank a mailbox and a board.
 //
 // Owners: shared by its ranks (their rendezvous and their transports) by shared_ptr, because they
 // end in any order and the mailbox of a closed rank must outlive the senders that still hold queues
@@ -18,8 +18,10 @@
 #include <string>
 #include <vector>
 
+#include "base/arena.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "transport/boards.h"
 #include "transport/inproc/hub_rendezvous.h"
 #include "transport/inproc/mailbox.h"
 
@@ -38,6 +40,9 @@ class InprocHub {
   uint32_t world() const { return static_cast<uint32_t>(mailboxes_.size()); }
   HubRendezvous& rendezvous() { return rendezvous_; }
   Mailbox& mailbox(uint32_t rank) { return *mailboxes_[rank]; }
+  // A rank's board, which it alone writes: its head, and behind that what is Boards'. Null: there
+  // was no memory for the boards.
+  std::byte* board(uint32_t rank) const { return boards_[rank]; }
 
   // Opens a rank's mailbox; losses that happened before are posted into it. Once per rank.
   Status open(uint32_t rank);
@@ -49,6 +54,8 @@ class InprocHub {
 
   HubRendezvous rendezvous_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;
+  Arena board_memory_;
+  std::vector<std::byte*> boards_;
   Mutex mutex_;  // taken before a mailbox's own
   std::vector<Phase> phases_ PARALLAX_GUARDED_BY(mutex_);
 };

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 
@@ -119,7 +120,29 @@ bool InprocTransport::arm() {
       return false;
     }
   }
-  return true;
+  // Armed, so that a later post rings. What was posted before is looked at once more.
+  if (boards() == nullptr) return true;
+  const uint64_t seen = std::exchange(posts_seen_, posts());
+  if (seen == posts_seen_) return true;
+  mailbox_.disarm();
+  return false;
+}
+
+// ---- boards
+
+void InprocTransport::post() {
+  head(rank_).posts.fetch_add(1, std::memory_order_seq_cst);
+  for (uint32_t rank = 0; rank < peers_.size(); ++rank) {
+    if (rank != rank_) hub_->mailbox(rank).wake();
+  }
+}
+
+uint64_t InprocTransport::posts() const {
+  uint64_t posts = 0;
+  for (uint32_t rank = 0; rank < peers_.size(); ++rank) {
+    if (rank != rank_) posts += head(rank).posts.load(std::memory_order_seq_cst);
+  }
+  return posts;
 }
 
 void InprocTransport::forget(uint32_t rank) {

@@ -17,7 +17,7 @@
 
 namespace parallax {
 
-class InprocTransport final : public Transport {
+class InprocTransport final : public Transport, private Boards {
  public:
   // Once per rank and hub. LIMIT: no descriptor left.
   static Status create(std::shared_ptr<InprocHub> hub, uint32_t rank,
@@ -33,6 +33,7 @@ class InprocTransport final : public Transport {
   int wait_fd() const override { return mailbox_.bell(); }
   bool arm() override;
   void forget(uint32_t rank) override;
+  Boards* boards() override { return hub_->board(rank_) == nullptr ? nullptr : this; }
 
   // Allocations by sends so far: stands still in steady state.
   uint64_t growth_count() const { return growth_count_; }
@@ -50,6 +51,13 @@ class InprocTransport final : public Transport {
   };
 
   InprocTransport(std::shared_ptr<InprocHub> hub, uint32_t rank);
+  BoardHead& head(uint32_t rank) const { return *reinterpret_cast<BoardHead*>(hub_->board(rank)); }
+  std::byte* own() override { return hub_->board(rank_) + kBoardHeadBytes; }
+  const std::byte* of(uint32_t rank) const override {
+    return rank < peers_.size() ? hub_->board(rank) + kBoardHeadBytes : nullptr;
+  }
+  void post() override;
+  uint64_t posts() const override;
   bool deliver_completions(Receiver& receiver);
   void deliver(const Mailbox::Item& item, Receiver& receiver);
   bool unblock();
@@ -60,6 +68,7 @@ class InprocTransport final : public Transport {
   std::vector<Peer> peers_;
   size_t connected_count_ = 0;
   Fifo<Completion> completions_;
+  uint64_t posts_seen_ = 0;                // before a look at boards that followed
   mutable std::vector<uint32_t> blocked_;  // peers with `blocked`; reserved for all
   uint64_t growth_count_ = 0;
 };

@@ -148,7 +148,7 @@ Status Attacher::offer(Pair* pair) {
                       .reserved = 0,
                       .job = options_.job,
                       .ring_bytes = options_.ring_bytes};
-  const std::array<int, kFdsInPacketMax> fds{memory.get(), options_.bell->get()};
+  const std::array<int, kFdsInPacketMax> fds{memory.get(), options_.bell->get(), options_.board};
   const SocketNews sent = send_packet(pair->outgoing, bytes_of(message), fds);
   if (sent == SocketNews::kNoDescriptors) return no_descriptors(pair);
   if (sent != SocketNews::kOk) return lost(*pair, "it hung up while shared memory was attached");
@@ -225,7 +225,8 @@ Status Attacher::hear(Caller* caller, bool* finished) {
 
 Status Attacher::take_offer(Pair* pair, Caller* caller, size_t ring_bytes,
                             std::span<UniqueFd> fds) {
-  const Status mapped = SharedRegion::attach(fds[0], ring_bytes, &pair->link.in);
+  Status mapped = SharedRegion::attach(fds[0], ring_bytes, &pair->link.in);
+  if (mapped.ok()) mapped = BoardMapping::attach(fds[2], &pair->link.board);
   Answer answer{.magic = kAnswerMagic, .verdict = 0};
   if (!mapped.ok()) {
     answer.verdict = static_cast<uint32_t>(Verdict::kBadMemory);

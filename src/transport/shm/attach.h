@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attacher: the handshake, during the rendezvous, by which the ranks of one host come to share
 // memory. Every rank makes, for each peer, the ring of its messages to that peer, and hands it over
-// with its bell (an eventfd) on a connection to the peer's abstract socket; the peer maps it and
-// answers. A pair is attached when both directions are. That both can map one memory is the proof
-// that they are on one host. Of a pair's two connections the lower rank's stays.
+// with its bell (an eventfd) and its board on a connection to the peer's abstract socket; the peer
+// maps both memories and answers. A pair is attached when both directions are. That both can map
+// one memory is the proof that they are on one host. Of a pair's two connections the lower rank's
+// stays.
 //
 // run() is the only place of the transport that blocks, up to its deadline. One thread. A peer that
 // dies meanwhile hangs up its end of our connection: PEER_LOST. One that is stopped never answers:
@@ -21,6 +22,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/endpoint.h"
+#include "transport/shm/board_mapping.h"
 #include "transport/shm/region.h"
 #include "transport/shm/socket.h"
 
@@ -32,6 +34,7 @@ struct ShmLink {
   pid_t pid = 0;        // 0: not visible from this pid namespace
   SharedRegion out;     // ours: our messages to it
   SharedRegion in;      // the peer's: its messages to us
+  BoardMapping board;   // the peer's
   UniqueFd bell;        // the peer's: written to wake it
   UniqueFd watch;       // the peer's pidfd, readable when its process has ended; invalid: none
   UniqueFd connection;  // one of each pair, for as long as both live
@@ -46,6 +49,7 @@ struct AttachOptions {
   const Clock* clock = nullptr;
   const UniqueFd* listener = nullptr;
   const UniqueFd* bell = nullptr;
+  int board = -1;  // descriptor
 };
 
 class Attacher {

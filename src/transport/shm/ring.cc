@@ -86,6 +86,10 @@ bool RingProducer::write(std::span<const Segment> segments, size_t bytes) {
   tail_ += record_bytes;
   // A pad is published with the message behind it, never alone.
   shared_->tail.store(tail_, std::memory_order_seq_cst);
+  return take_sleep();
+}
+
+bool RingProducer::take_sleep() {
   // A plain load first: the exchange, which takes the line from the consumer, only when it sleeps.
   return shared_->consumer_sleeps.load(std::memory_order_seq_cst) != 0 &&
          shared_->consumer_sleeps.exchange(0, std::memory_order_seq_cst) != 0;

@@ -66,6 +66,9 @@ class RingProducer {
   bool has_room();
   // Only after has_room(). True: the consumer sleeps and its bell must be rung.
   bool write(std::span<const Segment> segments, size_t bytes);
+  // True: the consumer sleeps, and its bell must be rung; of one sleep once. What it is to see was
+  // stored before, in the order that is one for all.
+  bool take_sleep();
   // Before sleeping. False: there is room already.
   bool sleep_until_room();
 

@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -44,32 +45,32 @@ Status ShmTransport::create(const ShmOptions& options, std::unique_ptr<ShmTransp
     return invalid("ring_bytes must be a power of two from " + std::to_string(kRingBytesMin) +
                    " to " + std::to_string(kRingBytesMax));
   }
-  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  UniqueFd bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  Parts parts;
+  parts.epoll.reset(::epoll_create1(EPOLL_CLOEXEC));
+  parts.bell.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u32 = kBellTag;
-  if (!epoll.valid() || !bell.valid() ||
-      ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, bell.get(), &event) != 0) {
+  if (!parts.epoll.valid() || !parts.bell.valid() ||
+      ::epoll_ctl(parts.epoll.get(), EPOLL_CTL_ADD, parts.bell.get(), &event) != 0) {
     return limit(std::string("no descriptors for the shm transport: ") + std::strerror(errno) +
                  "; raise ulimit -n");
   }
-  UniqueFd listener;
   std::string address;
-  PARALLAX_RETURN_IF_ERROR(listen_abstract(&listener, &address));
-  transport->reset(new ShmTransport(options, std::move(epoll), std::move(bell), std::move(listener),
-                                    std::move(address)));
+  PARALLAX_RETURN_IF_ERROR(listen_abstract(&parts.listener, &address));
+  PARALLAX_RETURN_IF_ERROR(SealedMemory::make(kBoardBytes, &parts.board));
+  transport->reset(new ShmTransport(options, std::move(parts), std::move(address)));
   return {};
 }
 
-ShmTransport::ShmTransport(const ShmOptions& options, UniqueFd epoll, UniqueFd bell,
-                           UniqueFd listener, std::string address)
+ShmTransport::ShmTransport(const ShmOptions& options, Parts parts, std::string address)
     : options_(options),
       owner_pid_(::getpid()),
       address_(std::move(address)),
-      epoll_(std::move(epoll)),
-      bell_(std::move(bell)),
-      listener_(std::move(listener)),
+      epoll_(std::move(parts.epoll)),
+      bell_(std::move(parts.bell)),
+      listener_(std::move(parts.listener)),
+      board_(std::move(parts.board)),
       memory_(epoll_.get()) {}
 
 ShmTransport::~ShmTransport() {
@@ -95,7 +96,8 @@ Status ShmTransport::connect_all(std::span<const Endpoint> peers, uint64_t job,
                      .use_pidfd = options_.use_pidfd,
                      .clock = options_.clock,
                      .listener = &listener_,
-                     .bell = &bell_});
+                     .bell = &bell_,
+                     .board = board_.fd()});
   PARALLAX_RETURN_IF_ERROR(attacher.run(peers, deadline_ns, &links));
   for (ShmLink& link : links) PARALLAX_RETURN_IF_ERROR(adopt(std::move(link)));
   listener_.reset();  // nobody else is expected
@@ -255,6 +257,8 @@ void ShmTransport::stop_watching(Peer* peer) {
 void ShmTransport::look_if_due() {
   const int64_t now_ns = options_.clock->now_ns();
   polls_until_look_ = kAskClockEveryPolls;
+  // Often enough for who goes to sleep, and seldom enough not to take the lines from who posts.
+  posts_seen_ = posts();
   if (now_ns < next_look_ns_) return;
   next_look_ns_ = now_ns + kLookEveryNs;
   look_at_descriptors();
@@ -313,13 +317,44 @@ bool ShmTransport::arm() {
   // No bell tells of them.
   if (completions_pending_ > 0) return false;
   armed_ = true;
+  const bool safe = std::all_of(peers_.begin(), peers_.end(), [this](const auto& peer) {
+    return peer->gone || asleep_is_safe(peer.get());
+  });
+  if (safe && posts_seen()) return true;
+  // There is something to do. A flag left up would cost a peer a bell for nothing.
+  stay_awake();
+  return false;
+}
+
+// ---- boards
+
+const std::byte* ShmTransport::of(uint32_t rank) const {
+  const Peer* const peer = find(rank);
+  return peer == nullptr ? nullptr : peer->link.board.bytes();
+}
+
+void ShmTransport::post() {
+  auto& posts = static_cast<BoardHead*>(board_.base())->posts;
+  // One owner: no bus is locked, but for the order with the flags of those who sleep.
+  posts.store(posts.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
   for (const auto& peer : peers_) {
-    if (peer->gone || asleep_is_safe(peer.get())) continue;
-    // There is something to do. A flag left up would cost a peer a bell for nothing.
-    stay_awake();
-    return false;
+    if (!peer->gone && peer->out.take_sleep()) ring_bell(*peer);
   }
-  return true;
+}
+
+uint64_t ShmTransport::posts() const {
+  uint64_t posts = 0;
+  for (const auto& peer : peers_) {
+    posts += peer->link.board.head()->posts.load(std::memory_order_seq_cst);
+  }
+  return posts;
+}
+
+// Before a sleep, with the flags up. False: somebody has posted since the last look that is known
+// to have followed, so another one is due.
+bool ShmTransport::posts_seen() {
+  const uint64_t seen = std::exchange(posts_seen_, posts());
+  return seen == posts_seen_;
 }
 
 void ShmTransport::forget(uint32_t rank) {

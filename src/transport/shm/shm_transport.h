@@ -16,6 +16,8 @@
 // cannot hide the parent's death from those who watch a pidfd; over the connection it can. The
 // child's copy of the transport must not be used; destroying it says nothing to the peers.
 //
+// Boards. Each rank has one for all its peers (transport/boards.h), handed over as they attach.
+//
 // What peers write here is input: positions and lengths are checked, and a ring found corrupt loses
 // that peer. A message's bytes can be changed by its sender while they are looked at: read once.
 #ifndef PARALLAX_TRANSPORT_SHM_SHM_TRANSPORT_H_
@@ -27,6 +29,8 @@
 #include <string>
 #include <vector>
 
+#include "base/sealed_memory.h"
+#include "transport/boards.h"
 #include "transport/shm/attach.h"
 #include "transport/shm/ring.h"
 #include "transport/shm/shared_buffers.h"
@@ -46,7 +50,7 @@ struct ShmOptions {
 // Equal for two ranks exactly if they can attach: the machine's boot and its network namespace.
 std::string shm_machine_id();
 
-class ShmTransport final : public Transport {
+class ShmTransport final : public Transport, private Boards {
  public:
   // Listens at a fresh address. INVALID for ring_bytes; LIMIT, IO.
   static Status create(const ShmOptions& options, std::unique_ptr<ShmTransport>* transport);
@@ -70,6 +74,7 @@ class ShmTransport final : public Transport {
   bool arm() override;
   void forget(uint32_t rank) override;
   PeerMemory* peer_memory() override { return &memory_; }
+  Boards* boards() override { return this; }
 
   struct Activity {
     uint64_t polls = 0;     // how often the peer has polled
@@ -92,8 +97,17 @@ class ShmTransport final : public Transport {
     mutable bool blocked = false;  // writable() was false for want of room
   };
 
-  ShmTransport(const ShmOptions& options, UniqueFd epoll, UniqueFd bell, UniqueFd listener,
-               std::string address);
+  struct Parts {
+    UniqueFd epoll, bell, listener;
+    SealedMemory board;
+  };
+
+  ShmTransport(const ShmOptions& options, Parts parts, std::string address);
+  std::byte* own() override { return static_cast<std::byte*>(board_.base()) + kBoardHeadBytes; }
+  const std::byte* of(uint32_t rank) const override;
+  void post() override;
+  uint64_t posts() const override;
+  bool posts_seen();
   Status adopt(ShmLink link);
   Peer* find(uint32_t rank) const { return rank < by_rank_.size() ? by_rank_[rank] : nullptr; }
   static void ring_bell(const Peer& peer);
@@ -115,11 +129,13 @@ class ShmTransport final : public Transport {
   UniqueFd epoll_;
   UniqueFd bell_;
   UniqueFd listener_;
+  SealedMemory board_;
   SharedBuffers memory_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<Peer*> by_rank_;
   size_t completions_pending_ = 0;
   uint64_t polls_ = 0;
+  uint64_t posts_seen_ = 0;  // before a look at boards that followed
   bool armed_ = false;
   int polls_until_look_ = 0;  // at descriptors, if that is due
   int64_t next_look_ns_ = 0;

@@ -17,7 +17,7 @@
 
 namespace parallax {
 
-inline constexpr size_t kFdsInPacketMax = 2;
+inline constexpr size_t kFdsInPacketMax = 3;
 
 // Listens on a fresh random name.
 Status listen_abstract(UniqueFd* listener, std::string* name);

@@ -43,8 +43,9 @@ void call_step(EngineWorld& world, uint32_t rank, bool managed, AheadRank* own) 
   engine.kick();
 }
 
-void train_two_steps_at_once(const std::vector<uint32_t>& hosts, bool managed) {
-  EngineWorld world({.hosts = hosts, .seed = 1});
+void train_two_steps_at_once(const std::vector<uint32_t>& hosts, bool managed,
+                             bool on_boards = false) {
+  EngineWorld world({.hosts = hosts, .seed = on_boards ? 2u : 1u});
   const parallax_variable_t variable =
       dense_variable("v", kAheadRows, 1, managed ? PARALLAX_RULE_SGD : PARALLAX_RULE_NONE);
   for (const Status& status : world.commit({&variable, 1})) {
@@ -78,6 +79,8 @@ void train_two_steps_at_once(const std::vector<uint32_t>& hosts, bool managed) {
 TEST(EngineAhead, AHeldVariablesNextStepStartsWhenItsStepIsOver) {
   train_two_steps_at_once({0, 0}, false);
   train_two_steps_at_once({0, 0, 0, 1}, false);
+  train_two_steps_at_once({0, 0}, false, true);
+  train_two_steps_at_once({0, 0, 0, 0}, false, true);
 }
 
 TEST(EngineAhead, AManagedVariablesNextStepStartsWhenItsStepIsOver) {

@@ -149,6 +149,79 @@ inline void loss_wakes_a_blocked_peer(const Factory& factory) {
   EXPECT_TRUE(ok);
 }
 
+// Given ranks that each write all of their board, expect the others to read it where it lies, and
+// to see that somebody else has posted; also after its end, as far as they have it mapped.
+inline void boards_are_read_by_all(const Factory& factory) {
+  constexpr uint32_t kWorld = 3;
+  Stage stage(factory, kWorld);
+  if (stage.at(0).boards() == nullptr) GTEST_SKIP() << "it has none";
+  const std::vector<std::byte> zero(Boards::kBytes);
+  for (uint32_t rank = 0; rank < kWorld; ++rank) {
+    Boards& boards = *stage.at(rank).boards();
+    EXPECT_EQ(std::memcmp(boards.own(), zero.data(), zero.size()), 0);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(boards.own()) % 4096, 0u);
+    const std::vector<std::byte> said = make_message(rank, 1, Boards::kBytes);
+    std::memcpy(boards.own(), said.data(), said.size());
+    std::array<uint64_t, kWorld> before = {};
+    for (uint32_t each = 0; each < kWorld; ++each) before[each] = stage.at(each).boards()->posts();
+    boards.post();
+    for (uint32_t each = 0; each < kWorld; ++each) {
+      EXPECT_EQ(stage.at(each).boards()->posts() != before[each], each != rank);
+    }
+  }
+  const auto expect_read = [&](uint32_t reader, uint32_t from) {
+    const std::vector<std::byte> said = make_message(from, 1, Boards::kBytes);
+    const std::byte* const there = stage.at(reader).boards()->of(from);
+    ASSERT_NE(there, nullptr);
+    EXPECT_EQ(std::memcmp(there, said.data(), said.size()), 0);
+  };
+  for (uint32_t reader = 0; reader < kWorld; ++reader) {
+    for (uint32_t from = 0; from < kWorld; ++from) {
+      if (from != reader) expect_read(reader, from);
+    }
+    EXPECT_EQ(stage.at(reader).boards()->of(kWorld), nullptr);
+  }
+  stage.at(0).forget(1);
+  expect_read(0, 1);
+}
+
+// Given two threads that answer each other on their boards alone, and block in between, expect
+// every wake-up.
+inline void posts_wake_who_sleeps(const Factory& factory) {
+  const uint64_t round_count = rounds(10000);
+  Stage stage(factory, 2);
+  if (stage.at(0).boards() == nullptr) GTEST_SKIP() << "it has none";
+  std::array<uint64_t, 2> heard = {};
+  const auto play = [&](uint32_t rank) {
+    Transport& transport = stage.at(rank);
+    Boards& boards = *transport.boards();
+    auto& own = *reinterpret_cast<std::atomic<uint64_t>*>(boards.own());
+    const auto& others = *reinterpret_cast<const std::atomic<uint64_t>*>(boards.of(1 - rank));
+    const auto say = [&](uint64_t what) {
+      own.store(what, std::memory_order_release);
+      boards.post();
+    };
+    const auto give_up = std::chrono::steady_clock::now() + kPatience;
+    if (rank == 0) say(1);
+    while (heard[rank] < round_count && std::chrono::steady_clock::now() < give_up) {
+      transport.poll(stage.recorders[rank]);
+      const uint64_t now = others.load(std::memory_order_acquire);
+      if (now > heard[rank]) {
+        heard[rank] = now;
+        say(rank == 0 ? now + 1 : now);
+        continue;
+      }
+      if (!transport.arm()) continue;
+      if (!wait_readable(transport.wait_fd(), kLostWakeUpMilliseconds)) return;
+    }
+  };
+  std::thread other([&] { play(1); });
+  play(0);
+  other.join();
+  EXPECT_EQ(heard[0], round_count) << "a wake-up was lost";
+  EXPECT_EQ(heard[1], round_count) << "a wake-up was lost";
+}
+
 }  // namespace parallax::conformance
 
 #endif  // PARALLAX_TESTS_UNIT_TRANSPORT_CONFORMANCE_THREADS_H_

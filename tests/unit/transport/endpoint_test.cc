@@ -23,6 +23,7 @@ Endpoint sample() {
   endpoint.job = 0xfedcba9876543210;
   endpoint.pid = 4711;
   endpoint.carrier = NetworkCarrier::kRdma;
+  endpoint.messages_only = true;
   endpoint.host = "gpu03";
   endpoint.machine = "boot/net:[1]";
   endpoint.cores = {
@@ -42,6 +43,7 @@ TEST(Endpoint, round_trip) {
   EXPECT_EQ(out.job, in.job);
   EXPECT_EQ(out.pid, in.pid);
   EXPECT_EQ(out.carrier, in.carrier);
+  EXPECT_EQ(out.messages_only, in.messages_only);
   EXPECT_EQ(out.host, in.host);
   EXPECT_EQ(out.machine, in.machine);
   EXPECT_EQ(out.cores, in.cores);
