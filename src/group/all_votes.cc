@@ -27,10 +27,12 @@ constexpr size_t kEntryBytes = kPartAt + kVoteBytesMax;
 
 }  // namespace
 
-void AllVotes::begin_at(uint64_t round) {
-  place_ = group_.entries().reserve_votes(kEntryBytes);
-  all_.begin_at(round);
-}
+AllVotes::AllVotes(Group& group, Outbox& outbox, Ballots& ballots)
+    : group_(group),
+      outbox_(outbox),
+      ballots_(ballots),
+      all_(group.columns().world(), group.columns().rank()),
+      place_(group.entries().reserve_votes(kEntryBytes)) {}
 
 // ---- this rank
 

@@ -35,18 +35,14 @@ using Ballots = std::array<Ballot, StepWindow::kDepth>;
 
 class AllVotes final : private EntryReader {
  public:
-  // All outlive this.
-  AllVotes(Group& group, Outbox& outbox, Ballots& ballots)
-      : group_(group),
-        outbox_(outbox),
-        ballots_(ballots),
-        all_(group.columns().world(), group.columns().rank()) {}
+  // All outlive this. Before the group has variables: votes have room on boards before any.
+  AllVotes(Group& group, Outbox& outbox, Ballots& ballots);
   AllVotes(const AllVotes&) = delete;
   AllVotes& operator=(const AllVotes&) = delete;
   ~AllVotes() = default;
 
   // Between steps, the same on all ranks, `round` being the next step. Votes go so from here on.
-  void begin_at(uint64_t round);
+  void begin_at(uint64_t round) { all_.begin_at(round); }
   // This rank's own, on the next step: nothing but scalars, pace and rates, as where nothing is
   // managed and no rows are counted.
   void tell(const Vote& vote, const StepRates& rates);
@@ -76,7 +72,7 @@ class AllVotes final : private EntryReader {
   Outbox& outbox_;
   Ballots& ballots_;
   AllSync all_;
-  EntryPlace place_;               // none: in messages
+  const EntryPlace place_;         // none: in messages
   bool awaits_ = false;            // the entries know it as a reader
   uint32_t garbled_ = UINT32_MAX;  // who has told what is no vote
   Vote said_;                      // to read one: it is large
