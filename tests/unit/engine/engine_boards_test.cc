@@ -70,7 +70,9 @@ class BoardSteps {
       if (rank != how.absent) sum += static_cast<float>(rank + 1);
     }
     for (uint32_t rank = 0; rank < world_.size(); ++rank) {
-      if (rank != how.absent) EXPECT_EQ(sums_[rank], std::vector<float>(kBoardRows, sum));
+      if (rank != how.absent) {
+        EXPECT_EQ(sums_[rank], std::vector<float>(kBoardRows, sum));
+      }
       const Request& end = *ends[rank];
       EXPECT_EQ(end.status.code(), how.other_rate == UINT32_MAX ? PARALLAX_OK : PARALLAX_MISMATCH);
       const bool commits = how.other_rate == UINT32_MAX && how.infinite == UINT32_MAX;
@@ -84,7 +86,9 @@ class BoardSteps {
     }
     size_t at = 0;
     for (uint32_t rank = 0; rank < world_.size(); ++rank) {
-      if (rank != how.absent) EXPECT_TRUE(world_.engine(rank).release(reduces[at++]).ok());
+      if (rank != how.absent) {
+        EXPECT_TRUE(world_.engine(rank).release(reduces[at++]).ok());
+      }
     }
   }
   uint64_t take_messages() { return std::exchange(messages_, 0); }
