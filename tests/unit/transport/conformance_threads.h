@@ -185,6 +185,21 @@ inline void boards_are_read_by_all(const Factory& factory) {
   expect_read(0, 1);
 }
 
+// Given a post that came before a rank goes to sleep, expect it not to until it has looked again.
+inline void a_post_is_seen_before_a_sleep(const Factory& factory) {
+  Stage stage(factory, 2);
+  if (stage.at(0).boards() == nullptr) GTEST_SKIP() << "it has none";
+  Transport& transport = stage.at(0);
+  for (int round = 0; round < 3; ++round) {
+    while (!transport.arm()) transport.poll(stage.recorders[0]);
+    transport.poll(stage.recorders[0]);
+    stage.at(1).boards()->post();
+    EXPECT_FALSE(transport.arm()) << round;
+    transport.poll(stage.recorders[0]);
+    EXPECT_TRUE(transport.arm()) << round;
+  }
+}
+
 // Given two threads that answer each other on their boards alone, and block in between, expect
 // every wake-up.
 inline void posts_wake_who_sleeps(const Factory& factory) {
