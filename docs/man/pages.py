@@ -53,7 +53,8 @@ PAGES = {
          "parallax_collective_kind_t", "parallax_op_t", "PARALLAX_BYTES"]),
     "parallax_wait": (
         "wait for requests",
-        ["parallax_wait", "parallax_request_test", "parallax_request_cancel",
+        ["parallax_wait", "parallax_stream_wait", "parallax_request_test",
+         "parallax_request_cancel",
          "parallax_request_release", "parallax_progress", "PARALLAX_WAIT_DEFAULT"]),
     "parallax_last_error": (
         "what failed",

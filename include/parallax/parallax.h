@@ -1075,6 +1075,32 @@ PARALLAX_API parallax_status_t parallax_collective(parallax_job_t *job,
 PARALLAX_API parallax_status_t parallax_wait(parallax_request_t *const *requests, size_t count,
                                              int64_t timeout_ms);
 
+/* Makes a stream of a CUDA device wait for the requests, in the place of the calling thread: work
+ * that is put on the stream from here on sees their results, and may use their buffers. `stream` is
+ * named as in parallax_slice_t; `device` is the stream's, whichever device the slices lie on.
+ *
+ * What it blocks for, up to timeout_ms, are results that no stream can wait for yet. A sum that
+ * devices make among themselves: until it is launched, which with the calls of all ranks made and
+ * the communicator formed it is at once. What comes by host memory, dense aggregates and pulled
+ * values: until it is there, and its copies to the device have begun. All else (pushes, requests
+ * without a slice on a device, large calls in pieces, values that a table on the device writes):
+ * until the request is complete.
+ *
+ * The requests stay pending and are waited for and released as always: by then their results are
+ * there. OK says that the order holds, not that what comes will be right: where a request fails
+ * behind it, the stream goes on all the same, once nothing writes to the buffers any more, with
+ * whatever is in them. So ask the request, or that of step_end, before the work that followed is
+ * relied upon. The first failure of a request that is complete is returned once the stream waits
+ * for the others.
+ *
+ * TIMEOUT names what is missing, and a later call may ask again; the stream may wait for some by
+ * then, which holds in each case but INVALID and STATE. UNSUPPORTED: the stream is being captured
+ * into a graph, or is not of the device's primary context, or there is no such device. IO: the
+ * driver's own error. INVALID and STATE as parallax_wait. Since 0.2.0. */
+PARALLAX_API parallax_status_t parallax_stream_wait(parallax_request_t *const *requests,
+                                                    size_t count, uint32_t device, void *stream,
+                                                    int64_t timeout_ms);
+
 /* PENDING, or the request's final status. Never blocks. */
 PARALLAX_API parallax_status_t parallax_request_test(parallax_request_t *request);
 

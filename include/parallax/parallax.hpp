@@ -103,6 +103,13 @@ class Request {
     if (status != PARALLAX_OK) fail(status);
   }
 
+  // Makes a stream of a device (CUstream, cudaStream_t) wait for what it gives: see
+  // parallax_stream_wait. It stays pending.
+  void on_stream(uint32_t device, void* stream, int64_t timeout_ms = PARALLAX_WAIT_DEFAULT) {
+    const parallax_status_t status = parallax_stream_wait(&request_, 1, device, stream, timeout_ms);
+    if (status != PARALLAX_OK) fail(status);
+  }
+
   // True when it has completed; throws when it has failed.
   bool test() {
     const parallax_status_t status = parallax_request_test(request_);

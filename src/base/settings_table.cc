@@ -316,6 +316,14 @@ constexpr SettingRow kRows[] = {
      .help = "Dense variables registered with memory CUDA: world has the devices of all ranks sum "
              "them by NCCL, where every rank has it; host has those of each host do so, and sums "
              "of hosts go by the job's own messages; off has them copied, and summed by the host."},
+    {.name = "nccl_timeout_ms",
+     .type = SettingType::kNumber,
+     .standard = "600000",
+     .unit = "ms",
+     .max = kUint32Max,
+     .sources = kOutside,
+     .help = "How long a sum among devices may take from its launch on, or its communicator to "
+             "form, before the job fails and gives it up; 0: for ever."},
     {.name = "library",
      .type = SettingType::kText,
      .standard = "",

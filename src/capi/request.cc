@@ -1,77 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // C ABI: requests. Contracts in parallax.h.
-#include <array>
-
 #include "capi/boundary.h"
-#include "capi/wait.h"
+#include "capi/waited_requests.h"
 
 namespace parallax {
 
 namespace {
 
-// Marks requests as waited for, and unmarks them on every way out.
-class WaitMark {
- public:
-  ~WaitMark() {
-    for (size_t i = 0; i < count_; ++i) marked_[i]->waited.store(false, std::memory_order_release);
-  }
-  Status add(Request* request) {
-    if (request->waited.exchange(true, std::memory_order_acquire)) {
-      return bad_state("wait: another thread waits for this request, or it is given twice");
-    }
-    marked_[count_++] = request;
-    return {};
-  }
-  std::span<Request* const> requests() const { return {marked_.data(), count_}; }
-
- private:
-  std::array<Request*, PARALLAX_REQUESTS_MAX> marked_;
-  size_t count_ = 0;
-};
-
 Status wait_all(parallax_request_t* const* requests, size_t count, int64_t timeout_ms) {
   if (count == 0) return {};
-  if (requests == nullptr) return invalid("wait: requests is null").about_field("requests");
-  if (count > PARALLAX_REQUESTS_MAX) {
-    return invalid("wait: " + std::to_string(count) + " requests; at most " +
-                   std::to_string(PARALLAX_REQUESTS_MAX))
-        .about_field("count");
+  WaitedRequests waited("wait");
+  PARALLAX_RETURN_IF_ERROR(waited.take(requests, count, timeout_ms));
+  if (!waited.job().progress().wait_for(waited.all(), waited.timeout_ns())) {
+    PARALLAX_RETURN_IF_ERROR(waited.missing(waited.all()));
   }
-  if (timeout_ms < PARALLAX_WAIT_DEFAULT) {
-    return invalid("wait: timeout_ms is " + std::to_string(timeout_ms) +
-                   "; it must be 0 or more, or PARALLAX_WAIT_DEFAULT")
-        .about_field("timeout_ms");
-  }
-  WaitMark mark;
-  for (size_t i = 0; i < count; ++i) {
-    if (requests[i] == nullptr) {
-      return invalid("wait: requests[" + std::to_string(i) + "] is null").about_field("requests");
-    }
-    Request* request = from_c(requests[i]);
-    if (request->owner != from_c(requests[0])->owner) {
-      return invalid("wait: requests[" + std::to_string(i) + "] is of another job")
-          .about_field("requests");
-    }
-    PARALLAX_RETURN_IF_ERROR(mark.add(request));
-  }
-  Job& job = job_of(*mark.requests()[0]);
-  PARALLAX_RETURN_IF_ERROR(job.check_process("wait"));
-  int64_t wait_ns = job.timeout_ns();
-  if (timeout_ms != PARALLAX_WAIT_DEFAULT) {
-    constexpr int64_t kMostMs = kNever / 2 / kNanosecondsPerMillisecond;
-    wait_ns = std::min(timeout_ms, kMostMs) * kNanosecondsPerMillisecond;
-  }
-  if (!job.progress().wait_for(mark.requests(), wait_ns)) {
-    for (Request* request : mark.requests()) {
-      if (!request->done()) {
-        PARALLAX_RETURN_IF_ERROR(missing_of(job, *request, "wait", wait_ns));
-      }
-    }
-  }
-  for (Request* request : mark.requests()) {
-    if (!request->status.ok()) return request->status;
-  }
-  return {};
+  return waited.outcome();
 }
 
 Status check_request(parallax_request_t* request, const char* call) {

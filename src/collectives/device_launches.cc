@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/number.h"
 
 namespace parallax {
@@ -19,17 +20,23 @@ uint64_t reduction_bytes(const DeviceReduction& reduction) {
 
 // ---- what there is
 
-void DeviceLaunches::begin(Devices& devices, const CommunicatorOptions& options) {
+void DeviceLaunches::begin(Devices& devices, const CommunicatorOptions& options,
+                           int64_t timeout_ns) {
   devices_ = &devices;
   options_ = options;
   if (options.out_of != nullptr) device_ = options.device;
+  timeout_ns_ = timeout_ns;
 }
 
 // Only those of one commit go together: what was agreed before stays as it is.
 void DeviceLaunches::add(const std::vector<Entry>& entries, uint64_t finished) {
   for (const Entry& entry : entries) {
     PARALLAX_CHECK(places_.empty() || places_.back().variable < entry.variable);
-    places_.push_back({.variable = entry.variable, .like = entry.like, .between = entry.between});
+    places_.push_back({.variable = entry.variable,
+                       .like = entry.like,
+                       .between = entry.between,
+                       .name = entry.name,
+                       .id = entry.id});
   }
   for (size_t first = places_.size() - entries.size(), end = first; first < places_.size();
        first = end) {
@@ -106,6 +113,30 @@ bool DeviceLaunches::ended(uint32_t variable, uint64_t step) const {
   return slot != nullptr && slot->ended;
 }
 
+// The launch that its sum comes of; 0: none has begun.
+uint64_t DeviceLaunches::launch_of(uint32_t variable, uint64_t step) const {
+  for (const Launch& launch : under_way_) {
+    if (launch.step != step || launch.leg == DeviceLeg::kToHost) continue;
+    if (places_[launch.first].variable <= variable &&
+        variable <= places_[launch.end - 1].variable) {
+      return launch.number;
+    }
+  }
+  return 0;
+}
+
+bool DeviceLaunches::placed(uint32_t variable, uint64_t step) const {
+  if (given_up_) return false;
+  if (ended(variable, step)) return true;
+  const uint64_t launch = launch_of(variable, step);
+  return launch != 0 && launch <= communicator_->placed();
+}
+
+Status DeviceLaunches::follow(uint32_t variable, uint64_t step, void* stream) const {
+  const uint64_t launch = launch_of(variable, step);
+  return launch == 0 ? Status() : communicator_->follow(launch, stream);
+}
+
 // ---- the pass
 
 bool DeviceLaunches::next_is_there() const {
@@ -132,22 +163,48 @@ Status DeviceLaunches::form() {
   return formed;
 }
 
-Status DeviceLaunches::advance() {
+// Nobody else ends what waits for a rank that does not come, or for a device that stands still:
+// leases are kept meanwhile, and a stream of the program's may be all that waits for it.
+Status DeviceLaunches::check_deadline(int64_t now_ns) const {
+  const bool forms = forming_ns_ != 0;
+  if (timeout_ns_ == 0 || (!forms && under_way_.empty())) return {};
+  const Launch began = forms
+                           ? Launch{.step = next_.step, .first = next_.at, .began_ns = forming_ns_}
+                           : under_way_.front();
+  if (now_ns - began.began_ns < timeout_ns_) return {};
+  const Place& place = places_[began.first];
+  return io_error("the sum of variable '" + place.name + "' among the devices in step " +
+                  std::to_string(began.step) + " did not end within " +
+                  std::to_string(timeout_ns_ / kNanosecondsPerMillisecond) + " ms " +
+                  (forms ? "since its communicator forms" : "of its launch") +
+                  ": another rank has not given it, or a device, a link or work on a stream "
+                  "before it stands still; it is given up. Raise the setting nccl_timeout_ms where "
+                  "it may take longer")
+      .about_variable(place.id)
+      .about_step(began.step);
+}
+
+Status DeviceLaunches::advance(int64_t now_ns) {
   if (devices_ == nullptr || given_up_) return {};
   if (communicator_ != nullptr) {
     PARALLAX_RETURN_IF_ERROR(communicator_->advance());
+    if (communicator_->ready() || communicator_->launched() > 0) forming_ns_ = 0;
     end_launches();
   }
+  PARALLAX_RETURN_IF_ERROR(check_deadline(now_ns));
   say_next();
   DeviceLeg leg = DeviceLeg::kAll;
   if (communicator_ == nullptr) {
-    if (options_.out_of == nullptr && !is_due(&leg)) return {};
+    // One out of the job's forms in a commit, which has its deadline.
+    const bool by_commit = options_.out_of != nullptr;
+    if (!by_commit && !is_due(&leg)) return {};
+    if (!by_commit && forming_ns_ == 0) forming_ns_ = now_ns;
     PARALLAX_RETURN_IF_ERROR(form());
     if (communicator_ == nullptr) return {};  // its device is being opened
     PARALLAX_RETURN_IF_ERROR(communicator_->advance());
   }
   while (!held_ && communicator_->ready() && is_due(&leg)) {
-    PARALLAX_RETURN_IF_ERROR(launch_next(leg));
+    PARALLAX_RETURN_IF_ERROR(launch_next(leg, now_ns));
     say_next();
   }
   return {};
@@ -161,7 +218,7 @@ bool DeviceLaunches::is_due(DeviceLeg* leg) {
   return *leg == DeviceLeg::kToHost ? next_is_there() && stages_are_free() : totals_are_there();
 }
 
-Status DeviceLaunches::launch_next(DeviceLeg leg) {
+Status DeviceLaunches::launch_next(DeviceLeg leg, int64_t now_ns) {
   Launch launch = {.step = next_.step, .first = next_.at, .leg = leg};
   if (leg == DeviceLeg::kFromHost) {
     launch = between_.front();
@@ -172,6 +229,7 @@ Status DeviceLaunches::launch_next(DeviceLeg leg) {
   PARALLAX_RETURN_IF_ERROR(list(launch));
   PARALLAX_RETURN_IF_ERROR(communicator_->launch(together_));
   launch.number = communicator_->launched();
+  launch.began_ns = now_ns;
   under_way_.push_back(launch);
   if (order_ != nullptr) order_->pop();
   if (leg == DeviceLeg::kFromHost) {

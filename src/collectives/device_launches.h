@@ -41,8 +41,9 @@ class DeviceLaunches {
   DeviceLaunches& operator=(const DeviceLaunches&) = delete;
 
   // As agreed by all ranks. `device` of the options: of a rank that never gives a slice. `devices`
-  // outlives this.
-  void begin(Devices& devices, const CommunicatorOptions& options);
+  // outlives this. What takes longer than timeout_ns, to form or from a launch on, fails the job,
+  // which gives it up; 0: nothing does.
+  void begin(Devices& devices, const CommunicatorOptions& options, int64_t timeout_ns = 0);
   bool begun() const { return devices_ != nullptr; }
   // Before begin(): the communicator is that of this rank's host, and finds its ranks by `order`.
   void go_by_host(std::unique_ptr<HostOrder> order) { order_ = std::move(order); }
@@ -52,9 +53,13 @@ class DeviceLaunches {
     uint32_t variable = 0;
     DeviceReduction like = {};
     BetweenHosts* between = nullptr;  // of those that go by host; outlives the launches' end
+    std::string name = {};            // for what fails, with its id
+    uint32_t id = 0;
   };
   void add(const std::vector<Entry>& entries, uint64_t finished);
 
+  // That of this rank; `otherwise`: it is not settled yet.
+  uint32_t device(uint32_t otherwise) const { return device_ == kNoDevice ? otherwise : device_; }
   // A slice may be on this device: the first one settles it. Else the one that it has to be on.
   bool fits_device(uint32_t device, uint32_t* settled);
 
@@ -78,11 +83,17 @@ class DeviceLaunches {
   bool joined(uint32_t variable, uint64_t step) const;
   bool ended(uint32_t variable, uint64_t step) const;
 
+  // Whether its sum has ended or is on a stream of the device's, to its end; and then: makes a
+  // stream of the caller's wait for that. IO.
+  bool placed(uint32_t variable, uint64_t step) const;
+  Status follow(uint32_t variable, uint64_t step, void* stream) const;
+
   // What a rank of this host says of the order. False: not what it may say now.
   [[nodiscard]] bool on_order(uint32_t from, const Section& section);
 
-  // Moves on what can be moved. Not OK: the job fails with it.
-  Status advance();
+  // Moves on what can be moved. Not OK: the job fails with it; IO, too, where something has taken
+  // too long.
+  Status advance(int64_t now_ns);
   // Launches wait, or are under way: advance() finds their end, of which nobody may tell.
   bool busy() const;
   // And at once: nobody will tell.
@@ -122,6 +133,8 @@ class DeviceLaunches {
     uint32_t variable = 0;
     DeviceReduction like = {};
     BetweenHosts* between = nullptr;
+    std::string name;
+    uint32_t id = 0;
     size_t end = 0;  // behind the last of those that go with it
     std::array<Slot, 2> slots = {};
   };
@@ -130,6 +143,7 @@ class DeviceLaunches {
     size_t first = 0, end = 0;
     uint64_t number = 0;
     DeviceLeg leg = DeviceLeg::kAll;
+    int64_t began_ns = 0;
   };
   // A launch in the order of the plan.
   struct Cursor {
@@ -140,6 +154,7 @@ class DeviceLaunches {
 
   Place& place_of(uint32_t variable);
   const Slot* slot_of(uint32_t variable, uint64_t step) const;
+  uint64_t launch_of(uint32_t variable, uint64_t step) const;
   Slot& join(uint32_t variable, uint64_t step);
   bool next_is_there() const;
   void go_on(Cursor* cursor) const;
@@ -148,7 +163,8 @@ class DeviceLaunches {
   void say_next();
   bool is_due(DeviceLeg* leg);
   Status form();
-  Status launch_next(DeviceLeg leg);
+  Status launch_next(DeviceLeg leg, int64_t now_ns);
+  Status check_deadline(int64_t now_ns) const;
   Status list(const Launch& launch);
   void end_launches();
   void end_launch(const Launch& launch);
@@ -157,6 +173,8 @@ class DeviceLaunches {
 
   Devices* devices_ = nullptr;
   CommunicatorOptions options_;
+  int64_t timeout_ns_ = 0;
+  int64_t forming_ns_ = 0;  // since when; 0: not yet, or no more
   uint32_t device_ = kNoDevice;
   std::unique_ptr<Communicator> communicator_;
   std::vector<Place> places_;  // by ascending variable

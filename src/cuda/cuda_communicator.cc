@@ -403,6 +403,20 @@ Status CudaCommunicator::end_launch(CUstream stream) {
   return {};
 }
 
+// A later record of the event, which is used again, is nothing to who waits by then.
+Status CudaCommunicator::follow(uint64_t launch, void* stream) {
+  if (launch <= ended()) return {};
+  const CUevent event = under_way_[launch - ended() - 1];
+  const ContextScope scope(driver_, parts_.context);
+  CUresult error = scope.status();
+  if (error == CUDA_SUCCESS) {
+    error = driver_.cuStreamWaitEvent(static_cast<CUstream>(stream), event, CU_EVENT_WAIT_DEFAULT);
+  }
+  if (error == CUDA_SUCCESS) return {};
+  return io_error("device " + std::to_string(device_) + ": a stream's wait for a reduction " +
+                  "(cuStreamWaitEvent): " + error_text(driver_, error));
+}
+
 // ---- the end
 
 void CudaCommunicator::deregister_all() {

@@ -53,6 +53,8 @@ class CudaCommunicator final : public Communicator {
   Status launch(std::span<const DeviceReduction> together) override;
   uint64_t launched() const override { return launched_; }
   uint64_t ended() const override { return launched_ - under_way_.size() - (settling() ? 1 : 0); }
+  uint64_t placed() const override { return launched_ - (settling() ? 1 : 0); }
+  Status follow(uint64_t launch, void* stream) override;
   bool to_be_asked() const override {
     return phase_ == Phase::kForming || phase_ == Phase::kLending || settling();
   }

@@ -105,8 +105,9 @@ Status CudaDevice::take_event(CUevent* event) {
   return failure("cuEventCreate", error);
 }
 
-// Of the device's primary context, and not being captured.
 Status CudaDevice::check_stream(CUstream stream) const {
+  const ContextScope scope(api_, context_);
+  if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   CUresult error = api_.cuStreamIsCapturing(stream, &capture);
   if (error == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
@@ -130,10 +131,10 @@ Status CudaDevice::check_stream(CUstream stream) const {
 }
 
 Status CudaDevice::mark(void* stream, StreamMark* mark) {
-  const ContextScope scope(api_, context_);
-  if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
   const auto of_caller = static_cast<CUstream>(stream);
   PARALLAX_RETURN_IF_ERROR(check_stream(of_caller));
+  const ContextScope scope(api_, context_);
+  if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
   mark->stream = stream;
   if (of_caller == CU_STREAM_PER_THREAD) mark->thread = std::this_thread::get_id();
   PARALLAX_RETURN_IF_ERROR(take_event(&mark->event));
@@ -266,6 +267,22 @@ Status CudaDevice::queue_up(CopyDirection direction, const StreamMark& after, En
   // Where it cannot wake, whoever polls finds the end nevertheless.
   api_.cuLaunchHostFunc(queue.stream, call_wake, const_cast<std::function<void()>*>(&wake_));
   return status;
+}
+
+// Where their end has no event the queue has nothing but them, or more of the same stream's.
+Status CudaDevice::follow(const QueuedCopies& copies, CUstream stream) {
+  const ContextScope scope(api_, context_);
+  if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
+  CUevent event = copies.ended;
+  if (event == nullptr) PARALLAX_RETURN_IF_ERROR(take_event(&event));
+  CUresult error = CUDA_SUCCESS;
+  if (copies.ended == nullptr) {
+    const Queue& queue = queues_[static_cast<size_t>(copies.direction)][copies.queue];
+    error = api_.cuEventRecord(event, queue.stream);
+  }
+  if (error == CUDA_SUCCESS) error = api_.cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT);
+  if (copies.ended == nullptr) give_back(event);
+  return error == CUDA_SUCCESS ? Status() : failure("a stream's wait (cuStreamWaitEvent)", error);
 }
 
 Status CudaDevice::look(const QueuedCopies& copies, bool* ended) const noexcept {

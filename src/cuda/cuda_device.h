@@ -68,6 +68,10 @@ class CudaDevice {
   // The same of rows that kernels coalesce, and of their counts.
   Status coalesce(kernels::Launcher& launcher, const StreamMark& after,
                   std::span<const RowsToCoalesce> slices, QueuedCopies* copies, bool* begun);
+  // Makes a stream, of any device, wait for their end.
+  Status follow(const QueuedCopies& copies, CUstream stream);
+  // Of the device's primary context, and not being captured: UNSUPPORTED; IO.
+  Status check_stream(CUstream stream) const;
   // Whether they have ended. IO: so says the driver, of these or of the device.
   Status look(const QueuedCopies& copies, bool* ended) const noexcept;
   // They have: their queue and event are free.
@@ -115,7 +119,6 @@ class CudaDevice {
                             CUstream queue, bool* begun) const noexcept;
   Status passed(CUevent event, bool* passed) const noexcept;
   Status zero(CUdeviceptr memory, uint64_t bytes, bool* under_way) const;
-  Status check_stream(CUstream stream) const;
 
   const DriverApi& api_;
   const uint32_t number_;

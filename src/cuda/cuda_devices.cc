@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/environment.h"
 #include "cuda/context.h"
 #include "cuda/cuda_communicator.h"
 #include "cuda/gather_window.h"
@@ -200,6 +201,17 @@ Status CudaDevices::coalesce(DeviceMark mark, std::span<const RowsToCoalesce> sl
                });
 }
 
+Status CudaDevices::follow(DeviceBatch batch, uint32_t number, void* stream) {
+  const MutexLock lock(mutex_);
+  CudaDevice* device = nullptr;
+  PARALLAX_RETURN_IF_ERROR(find_open(number, &device));
+  const auto of_caller = static_cast<CUstream>(stream);
+  PARALLAX_RETURN_IF_ERROR(device->check_stream(of_caller));
+  if (batch == 0) return {};
+  const Batch& followed = batches_[batch - 1];
+  return followed.device->follow(followed.copies, of_caller);
+}
+
 Status CudaDevices::poll(DeviceBatch batch, bool* ended) {
   const MutexLock lock(mutex_);
   Batch& asked = batches_[batch - 1];
@@ -332,6 +344,22 @@ DeviceReport CudaDevices::report() const {
 
 // ---- communicators
 
+// As NCCL tells them apart: by the bus, on hosts that NCCL_HOSTID may make of one.
+void CudaDevices::tell_places(std::vector<std::string>* places) const {
+  const char* const host = variable("NCCL_HOSTID");
+  const std::string lead = host == nullptr ? "" : "NCCL_HOSTID " + std::string(host) + ", ";
+  for (int i = 0; i < count_; ++i) {
+    CUdevice device = 0;
+    std::array<char, 32> bus = {};
+    CUresult error = api_.cuDeviceGet(&device, i);
+    if (error == CUDA_SUCCESS) {
+      error = api_.cuDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()) - 1, device);
+    }
+    if (error != CUDA_SUCCESS) return places->clear();
+    places->push_back(lead + bus.data());
+  }
+}
+
 CollectiveSupport CudaDevices::collectives() const {
   CollectiveSupport support;
   support.driver_version = static_cast<uint32_t>(driver_.version);
@@ -341,6 +369,7 @@ CollectiveSupport CudaDevices::collectives() const {
   support.there = loaded.ok();
   if (loaded.ok()) support.library_version = static_cast<uint32_t>(nccl->version);
   support.why = loaded.message();
+  if (loaded.ok()) tell_places(&support.places);
   support.windows = loaded.ok() && GatherWindow::possible(nccl->api);
   support.why_no_splits = loaded.ok() ? SplitCall::why_not(nccl->api) : support.why;
   support.splits = support.why_no_splits.empty();

@@ -41,6 +41,8 @@ class CudaDevices final : public Devices {
   void release(DeviceMark mark) override PARALLAX_EXCLUDES(mutex_);
   Status copy(CopyDirection direction, DeviceMark mark, std::span<const DeviceCopy> copies,
               DeviceBatch* batch) override PARALLAX_EXCLUDES(mutex_);
+  Status follow(DeviceBatch batch, uint32_t device, void* stream) override
+      PARALLAX_EXCLUDES(mutex_);
   Status poll(DeviceBatch batch, bool* ended) override PARALLAX_EXCLUDES(mutex_);
   Status prepare_kernels(uint32_t device) override PARALLAX_EXCLUDES(mutex_);
   Status coalesce_bytes(uint32_t device, const RowsToCoalesce& rows, uint64_t* bytes) override
@@ -87,6 +89,7 @@ class CudaDevices final : public Devices {
 
   CudaDevice* find(uint32_t number) const PARALLAX_REQUIRES(mutex_);
   Status find_open(uint32_t number, CudaDevice** device) const PARALLAX_REQUIRES(mutex_);
+  void tell_places(std::vector<std::string>* places) const;
   CUcontext any_context() const PARALLAX_EXCLUDES(mutex_);
   CUevent event_of(DeviceMark mark) PARALLAX_EXCLUDES(mutex_);
   bool under_way() PARALLAX_REQUIRES(mutex_);

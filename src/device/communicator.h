@@ -46,6 +46,9 @@ struct CollectiveSupport {
   // Sums in an order of ours, of so many ranks at most; 0: none, and why.
   uint32_t ordered_ranks_max = 0;
   std::string why_not_ordered;
+  // Of each device what it is to the library, which takes one rank of a communicator for each:
+  // ranks of one host that say the same have the same one. Empty: that is not told.
+  std::vector<std::string> places = {};
 };
 
 // Who sums the gradients of devices, by the setting nccl.
@@ -140,6 +143,13 @@ class Communicator {
   virtual uint64_t ended() const = 0;
   // It takes a launch, and all that it was given has ended.
   bool idle() const { return ready() && launched() == ended(); }
+  // Those begun that are on a stream as a whole, and one of them, for a stream of the caller's,
+  // which Devices::follow() has found fit, to wait for its end. IO.
+  virtual uint64_t placed() const { return 0; }
+  virtual Status follow(uint64_t launch, void* stream) {
+    static_cast<void>(launch), static_cast<void>(stream);
+    return unsupported("no stream can be made to wait for a launch");
+  }
   // It forms, or settles a launch, and nobody is woken when that is done.
   virtual bool to_be_asked() const = 0;
   // The memory is about to go, and no launch uses it.

@@ -131,6 +131,12 @@ class Devices {
   // Host memory is pinned. IO, and what it throws: none is under way; *batch is 0.
   virtual Status copy(CopyDirection direction, DeviceMark mark, std::span<const DeviceCopy> copies,
                       DeviceBatch* batch) = 0;
+  // Makes a stream of a device that is open wait for the end of a batch, which may be on another
+  // device; 0: only asks whether it could. UNSUPPORTED: as mark(); IO.
+  virtual Status follow(DeviceBatch batch, uint32_t device, void* stream) {
+    static_cast<void>(batch), static_cast<void>(device), static_cast<void>(stream);
+    return unsupported("no stream can be made to wait");
+  }
   // Whether it has ended, well or not; one that has is gone. IO: it ended with the device's error.
   virtual Status poll(DeviceBatch batch, bool* ended) = 0;
 

@@ -60,6 +60,9 @@ JobFailure CommitProtocol::advance() {
   // Kept until now, since merging compares them with this rank's own.
   for (const CommitReport& child : reports_) report.merge(child, hosts_);
   reports_.clear();
+  // All of this host's are compared, and of no other is one like them: nothing of it goes further,
+  // since control has a bound whatever the world.
+  if (hosts_.local_of[terms_.rank] == 0) report.devices.places.clear();
   add_id(&report);
   const bool root = trees_[TreeKind::kCommit].is_root();
   if (root && report.costs.wanted) report.costs.agree(given_);

@@ -98,12 +98,24 @@ DeviceTerms DeviceAgreement::terms() {
     status = support_.there ? check_ordered() : unsupported(support_.why);
     if (status.ok() && terms.by_host) status = check_by_host(share_);
   }
+  if (status.ok() && !support_.places.empty()) {
+    const Columns& columns = parts_.group.columns();
+    const uint32_t device = parts_.launches.device(own_device());
+    terms.places = {{.host = columns.map().host_of[columns.rank()],
+                     .rank = columns.rank(),
+                     .device = support_.places[device % support_.places.size()]}};
+  }
   terms.able = status.ok();
   if (!terms.able) terms.why = parts_.group.name() + ": " + status.message();
   if (terms.able && needs_id() && parts_.job.launches != nullptr) {
     say_out_of_job(OutOfJob::kCould, why_not_out_of_job());
   }
   return terms;
+}
+
+// Of a rank that has not given a slice: its place on the host.
+uint32_t DeviceAgreement::own_device() const {
+  return parts_.group.columns().local() % std::max(1u, support_.devices);
 }
 
 // ---- out of the job's communicator
@@ -186,9 +198,8 @@ Status DeviceAgreement::make_id(CommunicatorId* id) { return share_.devices->mak
 
 void DeviceAgreement::begin(const DeviceTerms& agreed) {
   const Columns& columns = parts_.group.columns();
-  const uint32_t devices = std::max(1u, support_.devices);
   CommunicatorOptions options = {.id = agreed.id,
-                                 .device = columns.local() % devices,
+                                 .device = own_device(),
                                  .rank = columns.rank(),
                                  .ranks = columns.world(),
                                  .memory_around = parts_.memory_around};
@@ -213,7 +224,7 @@ void DeviceAgreement::begin(const DeviceTerms& agreed) {
                      ? ", in a communicator made out of the job's"
                      : ", in a communicator of its own: " + agreed.why;
   }
-  parts_.launches.begin(*share_.devices, options);
+  parts_.launches.begin(*share_.devices, options, parts_.timeout_ns);
 }
 
 Status DeviceAgreement::carry_direct(const Variable& variable, const DeviceTerms& agreed,
@@ -233,7 +244,9 @@ Status DeviceAgreement::carry_direct(const Variable& variable, const DeviceTerms
             .like = {.count = variable.elements(),
                      .dtype = variable.dtype,
                      .average = !agreed.by_host && variable.reduction == PARALLAX_MEAN_WORLD},
-            .between = between_hosts.get()};
+            .between = between_hosts.get(),
+            .name = variable.name,
+            .id = variable.id};
   return parts_.group.set_exchange(
       number,
       std::make_unique<DeviceExchange>(number, columns.rank(), variable.elements(), parts_.launches,

@@ -35,6 +35,7 @@ class DeviceAgreement {
     OpenDevices devices = {};
     std::function<ByteRange(const void* address)> memory_around = {};  // CommunicatorOptions
     AmongDevices among = AmongDevices::kWorld;                         // the setting nccl
+    int64_t timeout_ns = 0;                                            // nccl_timeout_ms
     bool deterministic = false;
     LaunchesOfJob job = {};
   };
@@ -76,6 +77,7 @@ class DeviceAgreement {
   Status check_ordered() const;
   Status check_by_host(const DeviceShare& share);
   BetweenHosts::Options between(const Variable& variable) const;
+  uint32_t own_device() const;
   void begin(const DeviceTerms& agreed);
   Status carry_direct(const Variable& variable, const DeviceTerms& agreed, uint64_t finished,
                       DeviceLaunches::Entry* entry);

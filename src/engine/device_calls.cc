@@ -300,6 +300,7 @@ void DeviceCalls::advance() {
     advance_waiting();
     advance_ending();
   } while (pieces_.may_ask_again());
+  if (order_asked_) advance_order();
 }
 
 // An earlier one in this look is not taken, and it may not overtake that one.
@@ -359,6 +360,7 @@ bool DeviceCalls::keep(Request& request, const Status& status) {
   if (gives || staged.slices.under_way()) {
     staged.phase = Phase::kEnding;
     ending_.push_back(&staged);
+    tell_order(staged);
     return true;
   }
   request.staged = 0;

@@ -86,8 +86,12 @@ class DeviceCalls final : private RequestKeeper {
   bool contributes(uint64_t step, uint32_t* variable) const;
   // An evaluation waits to be taken.
   bool evaluates() const;
-  // Copies are under way.
-  bool busy() const { return !waiting_.empty() || !ending_.empty(); }
+  // Makes a stream of the device wait for what `request` gives, where that can be done before it is
+  // done; where it is done nothing is to wait for. Else *followed is false, and whoever asked asks
+  // again once it is awaited(). Of a device that is open. UNSUPPORTED, IO.
+  Status follow(Request& request, uint32_t device, void* stream, bool* followed);
+  // Copies are under way, or somebody waits on a stream's behalf.
+  bool busy() const { return !waiting_.empty() || !ending_.empty() || order_asked_; }
   // What devices have coalesced, and what they have not.
   const CoalesceCounts& coalesced() const { return coalesced_; }
   // What its request waits for on a device, in words; "": nothing.
@@ -126,6 +130,9 @@ class DeviceCalls final : private RequestKeeper {
   void hold_those_behind(const Staged& staged);
   void advance_waiting();
   void advance_ending();
+  bool has_order(const Staged& staged) const;
+  void tell_order(const Staged& staged);
+  void advance_order();
 
   const Parts parts_;
   const OpenDevices open_;
@@ -144,6 +151,7 @@ class DeviceCalls final : private RequestKeeper {
   std::vector<ByteRange> borrowed_;  // of the call being made
   CoalesceCounts coalesced_;
   PinnedPieces pieces_;
+  bool order_asked_ = false;  // Order::kAsked may be of one of them
 };
 
 }  // namespace parallax

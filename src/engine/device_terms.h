@@ -5,10 +5,12 @@
 #ifndef PARALLAX_ENGINE_DEVICE_TERMS_H_
 #define PARALLAX_ENGINE_DEVICE_TERMS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "device/communicator.h"
 
@@ -17,6 +19,18 @@ namespace parallax {
 // Whether what ranks of a part form is made out of the job's communicator: not; they could, if it
 // is idle; this rank has it idle, and launches nothing with it until that is decided.
 enum class OutOfJob : uint32_t { kNo, kCould, kHeld };
+// The device that a rank takes part with, as far as it is known at commit.
+struct DevicePlace {
+  static constexpr size_t kTextMax = 128;
+
+  uint32_t host = 0;  // of the job
+  uint32_t rank = 0;
+  std::string device;  // CollectiveSupport::places
+
+  bool operator==(const DevicePlace& other) const {
+    return host == other.host && device == other.device;
+  }
+};
 
 struct DeviceTerms {
   static constexpr size_t kWhyMax = 600;
@@ -31,6 +45,7 @@ struct DeviceTerms {
   OutOfJob out_of_job = OutOfJob::kNo;
   // Not able, or able and not out of the job's communicator: the rank, and what it lacks.
   std::string why;
+  std::vector<DevicePlace> places;  // able: of this host, no two alike
 
   void encode(std::string* out) const {
     const std::string text = why.substr(0, kWhyMax);
@@ -41,15 +56,22 @@ struct DeviceTerms {
                                 library_version,
                                 driver_version,
                                 static_cast<uint32_t>(out_of_job),
-                                static_cast<uint32_t>(text.size())};
+                                static_cast<uint32_t>(text.size()),
+                                static_cast<uint32_t>(places.size())};
     out->append(reinterpret_cast<const char*>(numbers), sizeof numbers);
     out->append(reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size());
     *out += text;
+    for (const DevicePlace& place : places) {
+      const std::string device = place.device.substr(0, DevicePlace::kTextMax);
+      const uint32_t told[] = {place.host, place.rank, static_cast<uint32_t>(device.size())};
+      out->append(reinterpret_cast<const char*>(told), sizeof told);
+      *out += device;
+    }
   }
 
   // A peer's. *in goes on behind it.
   bool decode(std::span<const std::byte>* in) {
-    uint32_t numbers[8];
+    uint32_t numbers[9];
     if (in->size() < sizeof numbers + id.bytes.size()) return false;
     std::memcpy(numbers, in->data(), sizeof numbers);
     std::memcpy(id.bytes.data(), in->data() + sizeof numbers, id.bytes.size());
@@ -68,7 +90,7 @@ struct DeviceTerms {
     out_of_job = static_cast<OutOfJob>(numbers[6]);
     why.assign(reinterpret_cast<const char*>(in->data()), text_bytes);
     *in = in->subspan(text_bytes);
-    return true;
+    return decode_places(numbers[8], in);
   }
 
   // Ranks of several versions of the library do not understand each other; drivers do across minor
@@ -85,18 +107,49 @@ struct DeviceTerms {
     return "NCCL " + text(v / 10000) + "." + text(v % 10000 / 100) + "." + text(v % 100) +
            " and a driver of CUDA " + text(d / 1000) + "." + text(d % 1000 / 10);
   }
-  // Takes in that another rank cannot, or goes another way.
+  // Takes in that another rank cannot, goes another way, or has the device of one of these.
   void merge(const DeviceTerms& other) {
     windows = windows && other.windows;
-    if (!able) return;
-    if (other.able && other.by_host == by_host) {
-      if (other.out_of_job >= out_of_job) return;
+    if (able && !other.able) cannot(other.why);
+    if (able && other.by_host != by_host) {
+      cannot("the setting nccl is host on some ranks and world on others");
+    }
+    if (able && other.out_of_job < out_of_job) {
       out_of_job = other.out_of_job;
       why = other.why;
-      return;
     }
+    for (const DevicePlace& place : other.places) {
+      if (able) add(place);
+    }
+  }
+
+ private:
+  void cannot(const std::string& what) {
     able = false;
-    why = other.able ? "the setting nccl is host on some ranks and world on others" : other.why;
+    why = what;
+    places.clear();
+  }
+  void add(const DevicePlace& place) {
+    const auto same = std::find(places.begin(), places.end(), place);
+    if (same == places.end()) return places.push_back(place);
+    cannot("ranks " + std::to_string(std::min(same->rank, place.rank)) + " and " +
+           std::to_string(std::max(same->rank, place.rank)) + " have one device (" + place.device +
+           "), and NCCL takes one rank for each; show each rank its own by CUDA_VISIBLE_DEVICES");
+  }
+  // Each takes some bytes, so that no number of a peer's is allocated by.
+  bool decode_places(uint32_t count, std::span<const std::byte>* in) {
+    places.clear();
+    for (uint32_t i = 0; i < count; ++i) {
+      uint32_t told[3];
+      if (in->size() < sizeof told) return false;
+      std::memcpy(told, in->data(), sizeof told);
+      *in = in->subspan(sizeof told);
+      if (told[2] > DevicePlace::kTextMax || in->size() < told[2]) return false;
+      const char* const device = reinterpret_cast<const char*>(in->data());
+      places.push_back({.host = told[0], .rank = told[1], .device = {device, told[2]}});
+      *in = in->subspan(told[2]);
+    }
+    return true;
   }
 };
 

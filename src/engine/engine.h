@@ -109,6 +109,7 @@ struct EngineOptions {
   // What the job knows of memory of devices (CommunicatorOptions).
   std::function<ByteRange(const void* address)> memory_around = {};
   AmongDevices nccl = AmongDevices::kWorld;  // who sums what lies on devices
+  int64_t nccl_timeout_ns = 0;               // DeviceLaunches::begin()
   // What of the machine's constants is measured at commit; standard: nothing.
   CostSetting costs = kStandardCosts;
 };

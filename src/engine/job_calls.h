@@ -57,6 +57,7 @@ class JobCalls {
     std::function<ByteRange(const void* address)> memory_around = {};
     DeviceLaunches& launches;
     AmongDevices nccl = AmongDevices::kWorld;  // by the setting
+    int64_t nccl_timeout_ns = 0;               // likewise
     const Clock& clock;
     CostSetting costs = {};
     LaunchesOfJob job = {};  // of a part
@@ -78,6 +79,7 @@ class JobCalls {
                            .devices = parts.devices,
                            .memory_around = parts.memory_around,
                            .among = parts.nccl,
+                           .timeout_ns = parts.nccl_timeout_ns,
                            .deterministic = terms.deterministic != 0,
                            .job = parts.job}),
         initial_stream_(parts.registry, parts.group, parts.broadcast),

@@ -32,6 +32,16 @@ enum class RequestKind : uint8_t {
   kClose
 };
 
+// Whether a stream can be made to wait for a request's results before they are there, as far as its
+// waiter has asked (DeviceCalls::follow).
+enum class Order : uint8_t { kNotAsked, kAsked, kThere };
+
+// The thread that waits for a request.
+struct Waiter {
+  std::atomic<bool> there{false};
+  std::atomic<Order> order{Order::kNotAsked};  // set with the engine mutex
+};
+
 struct Request {
   RequestKind kind = RequestKind::kBarrier;
   uint64_t step = 0;
@@ -56,14 +66,18 @@ struct Request {
   uint32_t staged = 0;
   std::vector<ByteRange> borrowed;
   uint32_t part = 0;  // split, completed: its number
-  // The C ABI's: the job it belongs to, and whether a thread waits for it.
+  // The C ABI's: the job it belongs to, and who waits for it.
   void* owner = nullptr;
   uint32_t group = 0;  // of the job: JobGroups numbers them
   bool free = true;    // in the pool; guarded by the engine mutex
-  std::atomic<bool> waited{false};
+  Waiter waiter;
 
   // In one order with who waits (Progress::on_completed): either a waiter sees this, or is seen.
   bool done() const { return done_.load(std::memory_order_seq_cst); }
+  // What its waiter is there for: the end, or what it asked for before.
+  bool awaited() const {
+    return done() || waiter.order.load(std::memory_order_seq_cst) == Order::kThere;
+  }
   void complete(Status final_status) {
     status = std::move(final_status);
     done_.store(true, std::memory_order_seq_cst);
@@ -84,6 +98,7 @@ struct Request {
     send = recv = {};
     staged = 0;
     borrowed.clear();
+    waiter.order.store(Order::kNotAsked, std::memory_order_relaxed);
     done_.store(false, std::memory_order_relaxed);
   }
 

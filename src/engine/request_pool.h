@@ -46,6 +46,11 @@ class RequestPool {
   // Completes a pending request, unless the keeper keeps it. From then on it is its caller's.
   void finish(Request* request, Status status);
 
+  // Wakes whoever waits for one that is not done, but awaited().
+  void tell() {
+    if (completed_) completed_();
+  }
+
   // STATE while pending, and when it was released already.
   Status release(Request* request);
 

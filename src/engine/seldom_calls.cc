@@ -25,8 +25,10 @@ void SeldomCalls::advance_before() {
   const Status splits = parts_.job_calls.advance_splits();
   if (!splits.ok()) return parts_.failure.abort(splits);
   // Before the commit, which may wait for a communicator.
-  const Status launches = launches_.advance();
-  if (!launches.ok()) return parts_.failure.abort(launches);
+  if (launches_.begun()) {
+    const Status launches = launches_.advance(parts_.clock.now_ns());
+    if (!launches.ok()) return parts_.failure.abort(launches);
+  }
   parts_.job_calls.advance_commit();
 }
 

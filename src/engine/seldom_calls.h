@@ -5,6 +5,7 @@
 #ifndef PARALLAX_ENGINE_SELDOM_CALLS_H_
 #define PARALLAX_ENGINE_SELDOM_CALLS_H_
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "collectives/device_launches.h"
 #include "engine/collective_calls.h"
@@ -20,6 +21,7 @@ namespace parallax {
 class SeldomCalls {
  public:
   struct Parts {
+    const Clock& clock;
     Group& group;
     const JobPhase& phase;
     FirstFailure& failure;

@@ -415,6 +415,14 @@ bool StagedSlices::under_way() const {
          });
 }
 
+Status StagedSlices::follow(uint32_t device, void* stream) const {
+  for (const Part& part : parts_) {
+    if (part.batch == 0) continue;
+    PARALLAX_RETURN_IF_ERROR(share_.devices->follow(part.batch, device, stream));
+  }
+  return {};
+}
+
 std::string StagedSlices::where() const {
   std::string text = parts_.size() > 1 ? "devices " : "device ";
   for (size_t i = 0; i < parts_.size(); ++i) {

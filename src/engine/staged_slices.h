@@ -69,6 +69,9 @@ class StagedSlices {
   // ended (pieces, and rows that were coalesced) follows as long as the call goes on.
   bool poll(Status* status, bool goes_on);
   bool under_way() const;
+  // Makes a stream, which Devices::follow() has found fit, wait for what is under way, all of which
+  // is (not in_pieces()). IO.
+  Status follow(uint32_t device, void* stream) const;
   // What is under way may have pieces behind it.
   bool in_pieces() const { return pieces_ != nullptr && under_way(); }
   // "device 0", "devices 0 and 1": where the slices lie.

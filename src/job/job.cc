@@ -379,6 +379,8 @@ Status Job::start_engine() {
           .devices = opener(),
           .memory_around = [this](const void* address) { return buffers_.around(address); },
           .nccl = static_cast<AmongDevices>(setting("nccl").number),
+          .nccl_timeout_ns =
+              static_cast<int64_t>(setting("nccl_timeout_ms").number) * kNanosecondsPerMillisecond,
           .costs = costs},
       *transport_, clock_, *compute_, [this] { progress_->on_completed(); });
   PARALLAX_RETURN_IF_ERROR(groups_->start());

@@ -152,6 +152,15 @@ void JobDevices::prepare(const parallax_variable_t& variable) {
   if (open(&share).ok() && options_.collectives) static_cast<void>(share.devices->collectives());
 }
 
+Status JobDevices::open_for_stream(uint32_t device) {
+  Devices* used = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    used = all_.devices.get();
+  }
+  return used == nullptr ? Status() : used->open(device);
+}
+
 Status JobDevices::open(DeviceShare* share) {
   const MutexLock lock(mutex_);
   if (all_.devices == nullptr) {

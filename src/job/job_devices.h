@@ -62,6 +62,9 @@ class JobDevices {
   // Opens what a call is about to need, as far as it can be: what fails is the call's to say.
   void prepare(std::span<const parallax_slice_t> slices) PARALLAX_EXCLUDES(mutex_);
   void prepare(const parallax_variable_t& variable) PARALLAX_EXCLUDES(mutex_);
+  // The device whose stream is to wait; where the job has none yet there is nothing to wait for.
+  // UNSUPPORTED, IO.
+  Status open_for_stream(uint32_t device) PARALLAX_EXCLUDES(mutex_);
   // Gives back what the job has on devices, and before that by `release` what is not this one's.
   // Drivers wait for their devices to do so: where one does not end in kEndNs its memory is left,
   // and the log says it.

@@ -25,13 +25,13 @@ constexpr int64_t kBlockMaxNs = 1000 * kNanosecondsPerMillisecond;
 constexpr useconds_t kLookAgainUs = 200;
 
 size_t done_count(std::span<Request* const> requests) {
-  return static_cast<size_t>(std::count_if(requests.begin(), requests.end(),
-                                           [](const Request* request) { return request->done(); }));
+  return static_cast<size_t>(std::count_if(
+      requests.begin(), requests.end(), [](const Request* request) { return request->awaited(); }));
 }
 
 bool all_done(std::span<Request* const> requests) {
   return std::all_of(requests.begin(), requests.end(),
-                     [](const Request* request) { return request->done(); });
+                     [](const Request* request) { return request->awaited(); });
 }
 
 }  // namespace

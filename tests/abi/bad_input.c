@@ -299,6 +299,8 @@ static void others_refused(parallax_job_t *job) {
   PARALLAX_EXPECT_REFUSED(parallax_query(job, NULL), PARALLAX_INVALID, "info");
   PARALLAX_EXPECT_REFUSED(parallax_wait(NULL, 1, 0), PARALLAX_INVALID, "requests");
   PARALLAX_EXPECT_OK(parallax_wait(NULL, 0, 0));
+  PARALLAX_EXPECT_REFUSED(parallax_stream_wait(NULL, 1, 0, NULL, 0), PARALLAX_INVALID, "requests");
+  PARALLAX_EXPECT_OK(parallax_stream_wait(NULL, 0, 0, NULL, 0));
   PARALLAX_EXPECT_OK(parallax_request_release(NULL));
   PARALLAX_EXPECT_OK(parallax_close(NULL));
   PARALLAX_EXPECT_REFUSED(parallax_commit(NULL), PARALLAX_INVALID, "job");

@@ -288,6 +288,8 @@ static parallax_status_t (*const kTell)(parallax_job_t *, void *,
                                         size_t) = parallax_buffer_register;
 static parallax_status_t (*const kWait)(parallax_request_t *const *, size_t,
                                         int64_t) = parallax_wait;
+static parallax_status_t (*const kStreamWait)(parallax_request_t *const *, size_t, uint32_t, void *,
+                                              int64_t) = parallax_stream_wait;
 static parallax_status_t (*const kOfARequest[])(parallax_request_t *) = {
     parallax_request_test, parallax_request_cancel, parallax_request_release};
 static const char *(*const kError)(parallax_request_t *) = parallax_request_error;
@@ -307,7 +309,7 @@ static void signatures(void) {
   PARALLAX_EXPECT(kOpen && kSplit && kUniqueId && kRegister && kAbort && kOfAJob[0] && kQuery &&
                   kBegin);
   PARALLAX_EXPECT(kOfSlices[0] && kEnd && kOfRows[0] && kBarrier && kBroadcast);
-  PARALLAX_EXPECT(kCollective && kWait && kSet && kAlloc && kOfABuffer[0] && kTell);
+  PARALLAX_EXPECT(kCollective && kWait && kStreamWait && kSet && kAlloc && kOfABuffer[0] && kTell);
   PARALLAX_EXPECT(PARALLAX_ZERO == -1.0);
   PARALLAX_EXPECT(kOfARequest[0] && kError && kErrorInfo && kItsErrorInfo && kStep && kRows &&
                   kReport && kLog);

@@ -35,6 +35,8 @@ bool trains() {
   const uint64_t step = job.step_begin();
   job.push(step, {slice}).wait();
   parallax::Request end = job.step_end(step, parallax::sized<parallax_step_end_options_t>());
+  end.on_stream(0, nullptr);
+  if (!end.test()) return false;  // no stream can wait for it: the call did
   end.wait();
   parallax::Request moved = std::move(end);
   job.pull(0, {slice}).wait();

@@ -314,6 +314,9 @@ static void collectives(parallax_job_t *job) {
   parallax_request_t *requests[2] = {NULL, NULL};
   PARALLAX_EXPECT_OK(parallax_barrier(job, &requests[0]));
   PARALLAX_EXPECT_OK(parallax_broadcast(job, text, sizeof text, 0, &requests[1]));
+  /* Without slices on a device a stream has nothing to wait for once they are complete. */
+  PARALLAX_EXPECT_OK(parallax_stream_wait(requests, 2, 0, NULL, 10000));
+  PARALLAX_EXPECT(parallax_request_test(requests[1]) == PARALLAX_OK);
   PARALLAX_EXPECT_OK(parallax_wait(requests, 2, 10000));
   PARALLAX_EXPECT(parallax_request_test(requests[0]) == PARALLAX_OK);
   PARALLAX_EXPECT(strcmp(parallax_request_error(requests[1]), "") == 0);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "cuda/module_ranks.h"
+#include "support/environment_variable.h"
 
 namespace cuda_double_test {
 namespace {
@@ -236,6 +237,70 @@ TEST_F(ModuleNcclFailures, WhatDevicesDoNotDoIsRefusedByName) {
         DeviceRank::finish({request, own.end(step)});
         EXPECT_EQ(values.host()[0], 3.f);
       });
+}
+
+// Given a rank that keeps its leases and never gives its gradient, expect an end by itself, which
+// names the variable: before its communicator has formed, and with a reduction under way, for which
+// a stream alone waits. Both ranks give up.
+TEST_F(ModuleNcclFailures, WhatDoesNotEndInTimeIsGivenUp) {
+  const parallax::testkit::EnvironmentVariable deadline("PARALLAX_NCCL_TIMEOUT_MS", "250");
+  for (const bool formed : {false, true}) {
+    std::atomic<bool> over{false};
+    const uint64_t aborts = cuda_double_calls("ncclCommAbort");
+    run(
+        2, [](DeviceRank& own) { own.add("w"); },
+        [&](DeviceRank& own) {
+          const DeviceNumbers<float> values(std::vector<float>(kCount, 1));
+          if (formed) {
+            const uint64_t step = own.begin();
+            DeviceRank::finish({own.reduce(step, own.slice(0, values.address())), own.end(step)});
+          }
+          while (own.rank == 1 && !over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          if (own.rank == 1) return;
+          const Stream reader;
+          parallax_request_t* request = own.reduce(own.begin(), own.slice(0, values.address()));
+          if (formed) {
+            EXPECT_EQ(parallax_stream_wait(&request, 1, 0, reader.get(), PARALLAX_WAIT_DEFAULT),
+                      PARALLAX_OK);
+          }
+          EXPECT_EQ(DeviceRank::wait(request, 15000), PARALLAX_IO) << parallax_last_error();
+          const std::string sentence = parallax_last_error();
+          EXPECT_NE(sentence.find("the sum of variable 'w' among the devices in step "),
+                    std::string::npos)
+              << sentence;
+          EXPECT_NE(sentence.find(formed ? "within 250 ms of its launch"
+                                         : "within 250 ms since its communicator forms"),
+                    std::string::npos)
+              << sentence;
+          auto info = sized<parallax_error_info_t>();
+          check(parallax_request_error_info(request, &info));
+          EXPECT_EQ(info.variable, 0u);
+          while (cuStreamQuery(reader.get()) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
+          check(parallax_request_release(request));
+          over = true;
+        },
+        {}, false);
+    EXPECT_GE(cuda_double_calls("ncclCommAbort") - aborts, formed ? 2u : 1u);
+  }
+}
+
+// Given two ranks whose only device is the same, which NCCL refuses, expect host memory to carry
+// their variables, by name, and the job to go on.
+TEST_F(ModuleNcclFailures, TwoRanksOfOneDeviceGoByHostMemory) {
+  cuda_double_reset(1);
+  ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+  run(
+      2, [](DeviceRank& own) { own.add("w"); },
+      [](DeviceRank& own) {
+        const std::string plan = own.report(PARALLAX_REPORT_PLAN);
+        EXPECT_NE(plan.find("ranks 0 and 1 have one device (0000:3b:00.0)"), std::string::npos)
+            << plan;
+        const DeviceNumbers<float> values(std::vector<float>(kCount, 1));
+        const uint64_t step = own.begin();
+        DeviceRank::finish({own.reduce(step, own.slice(0, values.address())), own.end(step)});
+        EXPECT_EQ(values.host()[0], 2.f);
+      });
+  EXPECT_EQ(launched(), 0u);
 }
 
 // A wait that only this rank's own calls can end says which.

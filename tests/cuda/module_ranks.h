@@ -28,10 +28,16 @@ inline std::string nccl_leaks() {
   return text.c_str();
 }
 
-// One rank of a test, on the device of its number.
+// One rank of a test, on the device of its number, counted on over those that there are.
 struct DeviceRank {
   uint32_t rank = 0, world = 1;
   parallax_job_t* job = nullptr;
+
+  uint32_t device() const {
+    int count = 0;
+    EXPECT_EQ(cuDeviceGetCount(&count), CUDA_SUCCESS);
+    return rank % static_cast<uint32_t>(count);
+  }
 
   uint32_t add(const char* name, uint32_t dtype = PARALLAX_F32, uint32_t reduction = PARALLAX_SUM,
                uint64_t rows = kCount) {
@@ -56,7 +62,7 @@ struct DeviceRank {
     made.variable = variable;
     made.values = values;
     made.memory = PARALLAX_MEMORY_CUDA;
-    made.device = rank;
+    made.device = device();
     made.stream = stream;
     return made;
   }
@@ -131,7 +137,7 @@ class NcclJobs : public testing::Test {
         if (adjust) adjust(&options);
         DeviceRank own{i, world, nullptr};
         check(parallax_open(&options, &own.job));
-        const Current current(static_cast<int>(i));
+        const Current current(static_cast<int>(own.device()));
         variables(own);
         check(parallax_commit(own.job));
         body(own);

@@ -349,7 +349,12 @@ class Caller : Drawn {
       return;
     }
     parallax_request_t* request = any_request();
-    check(parallax_wait(&request, request == nullptr ? 0 : 1, timeout_ms));
+    const size_t count = request == nullptr ? 0 : 1;
+    if (data_.ConsumeBool()) {
+      check(parallax_stream_wait(&request, count, number<uint32_t>(0, 2), nullptr, timeout_ms));
+      return;
+    }
+    check(parallax_wait(&request, count, timeout_ms));
   }
   void test() {
     parallax_request_t* request = any_request();

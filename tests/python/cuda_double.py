@@ -59,6 +59,12 @@ class Driver:
             self.call("cuDevicePrimaryCtxRelease_v2", c_int(device))
         self.contexts = {}
 
+    def nccl_launched(self):
+        """Collectives of this process, by the double of NCCL."""
+        library = ctypes.CDLL(os.path.join(FOLDER, "libnccl.so.2"))
+        library.nccl_double_launched.restype = c_uint64
+        return library.nccl_double_launched()
+
     def calls(self, name):
         return self.library.cuda_double_calls(c_char_p(name.encode()))
 

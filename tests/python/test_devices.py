@@ -4,6 +4,7 @@
 import ctypes
 import gc
 import tempfile
+import time
 import unittest
 
 import libparallax as px
@@ -40,12 +41,13 @@ class Places:
             self.stream.close()
 
 
-def train(job, driver):
+def train(job, driver, memory="host"):
     """Some steps of a sparse table, of a weight that the caller keeps, and of a bias in bfloat16;
-    what each step gave, and the table at the end. Buffers lie on devices of the driver, if any."""
+    what each step gave, and the table at the end. Buffers lie on devices of the driver, if any;
+    with memory "cuda" devices sum the weight among themselves."""
     table = job.register("table", rows=50, row_elements=4, rows_max=16, rule="adagrad",
                          init=px.Uniform(-1, 1, seed=3), initial_accumulator_value=0.1)
-    held = job.register("held", rows=6, row_elements=3)
+    held = job.register("held", rows=6, row_elements=3, memory=memory)
     bias = job.register("bias", rows=8, dtype="bf16", rule="sgd")
     job.commit()
     random = np.random.default_rng(7 + job.rank)
@@ -83,13 +85,18 @@ class Training(unittest.TestCase):
     def test_has_the_bits_of_one_in_host_memory(self):
         expected = run_ranks(2, lambda job: train(job, None), deterministic=True)
         driver = Driver()
-        for seed in (1, 2):
+        launched = driver.nccl_launched()
+        for seed, memory in ((1, "host"), (2, "host"), (3, "cuda")):
             driver.library.cuda_double_set_delay(ctypes.c_uint64(seed), ctypes.c_uint32(300))
-            got = run_ranks(2, lambda job: train(job, driver), deterministic=True)
+            got = run_ranks(2, lambda job: train(job, driver, memory), deterministic=True)
+            if memory == "host":
+                self.assertEqual(driver.nccl_launched(), launched)
             for ours, theirs in zip(got, expected):
                 self.assertEqual(len(ours), len(theirs))
                 for one, other in zip(ours, theirs):
                     self.assertEqual(one.tobytes(), np.asarray(other).tobytes())
+        # Seven steps of two ranks, in the last of which none gives it.
+        self.assertEqual(driver.nccl_launched() - launched, 14)
         driver.library.cuda_double_set_delay(ctypes.c_uint64(0), ctypes.c_uint32(0))
         driver.close()
 
@@ -186,6 +193,75 @@ class Streams(DeviceCase):
             self.assertEqual(caught.exception.field, "stream")
             foreign.close()
 
+    def test_a_stream_waits_in_the_place_of_the_thread(self):
+        """Copies to the device stand still: the call returns, and what is behind it on the stream
+        reads the result."""
+        reader = Stream(self.driver)
+        self.addCleanup(reader.close)
+        hold = self.driver.library.cuda_double_hold_operation
+        self.addCleanup(hold, None)
+        given = self.tensor([[1, 2], [3, 4]])
+        into = self.tensor(np.zeros((2, 2)))
+        seen = Tensor(np.zeros((2, 2), np.float32), reader)
+        with self.job.step() as step:
+            hold(ctypes.c_char_p(b"cuMemcpyHtoDAsync"))
+            request = step.reduce(self.held, given, into=into, stream=self.stream)
+            request.on_stream(reader)
+            self.assertFalse(request.done())
+            seen.write(into)
+            time.sleep(SHORT)
+            self.assertEqual(seen.host().tolist(), [[0, 0], [0, 0]])
+            hold(None)
+            reader.wait()
+            self.assertEqual(seen.host().tolist(), [[1, 2], [3, 4]])
+        self.assertIs(request.wait(), into)
+        request.on_stream(reader)  # there is nothing to wait for
+
+    def test_what_no_stream_can_wait_for_yet(self):
+        late = self.late()
+        reader = Stream(self.driver)
+        self.addCleanup(reader.close)
+        other = Stream(self.driver)  # or `into` would order the default stream behind the held one
+        self.addCleanup(other.close)
+        into = Tensor(np.zeros((2, 2), np.float32), other)
+        with self.job.step() as step:
+            request = step.reduce(self.held, late, into=into, stream=self.stream)
+            try:
+                for stream in (reader, 2):
+                    with self.assertRaisesRegex(px.Timeout, "stream_wait: after .* its stream"):
+                        request.on_stream(stream, SHORT)
+                with self.assertRaisesRegex(px.Unsupported, "device is 9"):
+                    request.on_stream(reader, SHORT, device=9)
+                for given in (None, -1):
+                    with self.assertRaisesRegex(px.InvalidArgument, "that is to wait") as caught:
+                        request.on_stream(given)
+                    self.assertEqual(caught.exception.field, "stream")
+            finally:
+                self.stream.go()
+            request.on_stream(reader)
+            request.wait()
+        self.assertEqual(into.host().tolist(), [[1, 2], [3, 4]])
+
+    def test_a_capture_is_refused_and_goes_on(self):
+        """Of the caller's stream, and of the default one while another captures."""
+        capture = self.driver.library.cuda_double_set_capture
+        given = self.tensor([[1, 2], [3, 4]], old=True)
+        into = self.tensor(np.zeros((2, 2)))
+        blocking = Stream(self.driver, flags=0)
+        self.addCleanup(blocking.close)
+        plain = Described(given), Described(into)
+        with self.job.step() as step:
+            for captured, stream in ((self.stream, self.stream), (blocking, None)):
+                capture(ctypes.c_void_p(captured.cuda_stream), 1)
+                try:
+                    with self.assertRaisesRegex(px.Unsupported, "being captured") as caught:
+                        step.reduce(self.held, plain[0], into=plain[1], stream=stream)
+                    self.assertEqual(caught.exception.field, "stream")
+                finally:
+                    capture(ctypes.c_void_p(captured.cuda_stream), 0)
+            step.reduce(self.held, *plain[:1], into=plain[1]).wait()
+        self.assertEqual(into.host().tolist(), [[1, 2], [3, 4]])
+
     def test_different_streams_in_one_slice(self):
         other = Stream(self.driver)
         self.addCleanup(other.close)
@@ -222,6 +298,28 @@ with px.open() as job:
 
 class WithoutDevices(unittest.TestCase):
     """Needs no double: there is no driver, or no module."""
+
+    @needs_double
+    def test_a_driver_that_cannot_be_used(self):
+        """cuInit is called once in a process."""
+        status, out, error = run_script(WITHOUT, CUDA_DOUBLE_FAIL="cuInit:1:999")
+        self.assertEqual((status, error), (0, ""))
+        said = out.splitlines()
+        self.assertEqual(len(said), 3, out)
+        for line in said:
+            self.assertRegex(line, "driver of CUDA .* cannot be used: cuInit: CUDA_ERROR_UNKNOWN")
+
+    @needs_double  # the module was built
+    def test_the_module_says_that_there_is_no_driver(self):
+        if run_script("import ctypes; ctypes.CDLL('libcuda.so.1')", LD_LIBRARY_PATH="")[0] == 0:
+            self.skipTest("this machine has a CUDA driver")
+        status, out, error = run_script(WITHOUT, LD_LIBRARY_PATH="")
+        self.assertEqual((status, error), (0, ""))
+        said = out.splitlines()
+        self.assertEqual(len(said), 3, out)
+        for line in said:
+            self.assertIn("no CUDA driver is installed on this machine: libcuda.so.1", line)
+            self.assertRegex(line, r"/libparallax_cuda\.so: ")
 
     def test_the_library_says_why(self):
         with tempfile.TemporaryDirectory() as folder:

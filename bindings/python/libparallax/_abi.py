@@ -360,6 +360,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "parallax_broadcast": (c_int, [_JOB, c_void_p, c_size_t, c_uint32, _REQUEST_OUT]),
     "parallax_collective": (c_int, [_JOB, POINTER(CollectiveStruct), _REQUEST_OUT]),
     "parallax_wait": (c_int, [POINTER(_REQUEST), c_size_t, c_int64]),
+    "parallax_stream_wait": (c_int, [POINTER(_REQUEST), c_size_t, c_uint32, c_void_p, c_int64]),
     "parallax_request_test": (c_int, [_REQUEST]),
     "parallax_request_cancel": (c_int, [_REQUEST]),
     "parallax_request_error": (c_char_p, [_REQUEST]),

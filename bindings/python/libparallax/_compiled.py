@@ -25,7 +25,8 @@ from ._version import __version__
 _FILE = "_native.abi3.so"
 _PYTHON_MIN = (3, 11)  # whose stable ABI is the first with the buffer protocol
 _FUNCTIONS = ("parallax_pull", "parallax_push", "parallax_reduce", "parallax_wait",
-              "parallax_request_release", "parallax_last_error", "parallax_last_error_info")
+              "parallax_stream_wait", "parallax_request_release", "parallax_last_error",
+              "parallax_last_error_info")
 
 
 def _path() -> Optional[str]:

@@ -375,7 +375,9 @@ def wait(handles: Sequence[Handle], timeout: Optional[float]) -> None:
         leave()
     else:
         pointers = (ctypes.c_void_p * len(rest))(*rest)
-        answer = _wait_entered(pointers, len(rest), timeout_ms, short_ms, leave)
+        count = len(rest)
+        answer = _wait_entered(lambda ms: ask(LIB.parallax_wait, pointers, count, ms), timeout_ms,
+                               short_ms, leave)
         if answer.status == Status.TIMEOUT and given_ms > _SHORT_WAIT_MS:
             # The library's sentence may be of the last part alone, and tell of less.
             answer = answer._replace(message=f"within {given_ms} ms: {answer.message}")
@@ -400,16 +402,43 @@ def _milliseconds_since(started: float) -> int:
     return int((time.monotonic() - started) * 1000)
 
 
-def _wait_entered(pointers: Any, count: int, timeout_ms: int, short_ms: int,
-                  leave: Callable[[object], None]) -> Answer:
-    """Waits, first briefly here, then so that Ctrl-C works; `leave` is called when it is over."""
-    main = threading.current_thread() is threading.main_thread()
+def stream_wait(handle: Handle, device: int, stream: int, per_thread: bool,
+                timeout: Optional[float]) -> None:
+    """Makes a stream of a device wait for the request; raises its failure, or Timeout. The GIL is
+    released. per_thread: the stream is the calling thread's."""
+    timeout_ms = milliseconds(timeout, "timeout", _abi.WAIT_DEFAULT)
+    if NATIVE is not None and NATIVE.stream_wait((handle,), device, stream, 0):
+        return
+    pointer = handle.enter()
+
+    def leave(_: object) -> None:
+        handle.leave()
+
+    if handle.core.closed:
+        try:
+            answer = _outcome_of_closed(handle.core, pointer)
+        finally:
+            leave(None)
+    else:
+        pointers = (ctypes.c_void_p * 1)(pointer)
+        # Another thread has another stream of its own.
+        answer = _wait_entered(
+            lambda ms: ask(LIB.parallax_stream_wait, pointers, 1, device, stream, ms), timeout_ms,
+            _SHORT_WAIT_MS, leave, not per_thread)
+    check(handle.core.whole.tell(answer))
+
+
+def _wait_entered(wait_ms: Callable[[int], Answer], timeout_ms: int, short_ms: int,
+                  leave: Callable[[object], None], helped_on: bool = True) -> Answer:
+    """Waits, first briefly here, then, where a helper may, so that Ctrl-C works; `leave` is called
+    when it is over."""
+    main = helped_on and threading.current_thread() is threading.main_thread()
     long = timeout_ms < 0 or timeout_ms > short_ms
     helped = False
     try:
         started = time.monotonic()
         first_ms = short_ms if main and long else timeout_ms
-        answer = ask(LIB.parallax_wait, pointers, count, first_ms)
+        answer = wait_ms(first_ms)
         if not (main and long) or answer.status != Status.TIMEOUT:
             return answer
         rest_ms = timeout_ms
@@ -419,7 +448,7 @@ def _wait_entered(pointers: Any, count: int, timeout_ms: int, short_ms: int,
 
         def rest() -> Answer:
             try:
-                return ask(LIB.parallax_wait, pointers, count, rest_ms)
+                return wait_ms(rest_ms)
             finally:
                 leave(None)
 
@@ -430,4 +459,4 @@ def _wait_entered(pointers: Any, count: int, timeout_ms: int, short_ms: int,
 
 
 __all__ = ["NATIVE", "Answer", "Core", "Handle", "ask", "ask_request", "check", "interruptible",
-           "milliseconds", "struct_of", "wait"]
+           "milliseconds", "stream_wait", "struct_of", "wait"]

@@ -67,6 +67,17 @@ def stream_field(number: int) -> int:
     return PER_THREAD if number == READY else number
 
 
+def device_of(stream: Any, given: Optional[int]) -> int:
+    """The device of a stream: as the caller says, else as PyTorch's and CuPy's streams tell."""
+    if given is not None:
+        return operator.index(given)
+    for name in ("device_index", "device_id"):
+        told = getattr(stream, name, None)
+        if isinstance(told, int) and told >= 0:
+            return told
+    return 0
+
+
 class Described(NamedTuple):
     """A tensor as its `__cuda_array_interface__` has it."""
 
@@ -232,5 +243,5 @@ class DeviceArray:
         return _new_capsule(address, _NAMES[versioned], _destructor)
 
 
-__all__ = ["LEGACY", "DeviceArray", "Described", "described", "describes", "order_of",
-           "stream_field", "stream_of"]
+__all__ = ["LEGACY", "DeviceArray", "Described", "described", "describes", "device_of",
+           "order_of", "stream_field", "stream_of"]

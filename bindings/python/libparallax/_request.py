@@ -10,6 +10,7 @@ from typing import (TYPE_CHECKING, Any, Callable, Generic, Iterable, List, Named
 
 from . import _core
 from ._abi import StepInfoStruct
+from ._device import PER_THREAD, READY, device_of, stream_field, stream_of
 from ._errors import InvalidArgument, InvalidState
 from ._library import LIB
 from ._numpy import view
@@ -90,6 +91,29 @@ class Request(Generic[T_co]):
                     raise
         result: T_co = self._result
         return result
+
+    def on_stream(self, stream: Any, timeout: Optional[float] = None, *,
+                  device: Optional[int] = None) -> None:
+        """Makes a stream of a CUDA device wait for the result in the place of this thread: work
+        that is put on it from here on sees the result where it goes (`out`, `into`, a gradient in
+        place), and may write to the buffers. The request stays pending, and is waited for as ever,
+        by the end of its step at the latest: what became of it is told there.
+
+        It blocks until a stream can wait for the result: of a sum that devices make among
+        themselves (NCCL) until that is launched; of what comes by host memory until it is there,
+        and its copy to the device has begun; of all else until the request is complete.
+
+        stream: as in Step.pull, but not -1; device: its device. None: as a stream of PyTorch or
+        CuPy tells, else 0. timeout: as in wait(); Timeout names what is missing. Unsupported: the
+        stream is being captured into a graph, or is not the device's.
+        """
+        number = stream_of(stream, "on_stream")
+        if number is None or number == READY:
+            raise InvalidArgument(f"on_stream: stream is {stream!r}; give the stream that is to "
+                                  "wait", field="stream")
+        if not self._finished:
+            _core.stream_wait(self._handle, device_of(stream, device), stream_field(number),
+                              number == PER_THREAD, timeout)
 
     def done(self) -> bool:
         """Whether it is complete. Never blocks; raises its failure if it failed."""

@@ -31,6 +31,8 @@ static PyObject *native_bind(PyObject *module, PyObject *arguments) {
       .push = (SliceCall)address_of_function(addresses, "parallax_push", &complete),
       .reduce = (SliceCall)address_of_function(addresses, "parallax_reduce", &complete),
       .wait = (WaitCall)address_of_function(addresses, "parallax_wait", &complete),
+      .stream_wait =
+          (StreamWaitCall)address_of_function(addresses, "parallax_stream_wait", &complete),
       .request_release =
           (ReleaseCall)address_of_function(addresses, "parallax_request_release", &complete),
       .last_error = (ErrorCall)address_of_function(addresses, "parallax_last_error", &complete),
@@ -55,6 +57,7 @@ static PyObject *native_bind(PyObject *module, PyObject *arguments) {
 static PyMethodDef functions[] = {
     {"bind", native_bind, METH_VARARGS, NULL},
     {"post", native_post, METH_VARARGS, NULL},
+    {"stream_wait", native_stream_wait, METH_VARARGS, NULL},
     {"traits", native_traits, METH_VARARGS, NULL},
     {"wait", native_wait, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

@@ -26,6 +26,8 @@ typedef parallax_status_t (*SliceCall)(parallax_job_t *, uint64_t, const paralla
                                        parallax_request_t **);
 
 typedef parallax_status_t (*WaitCall)(parallax_request_t *const *, size_t, int64_t);
+typedef parallax_status_t (*StreamWaitCall)(parallax_request_t *const *, size_t, uint32_t, void *,
+                                            int64_t);
 typedef parallax_status_t (*ReleaseCall)(parallax_request_t *);
 typedef const char *(*ErrorCall)(void);
 typedef parallax_status_t (*ErrorInfoCall)(parallax_error_info_t *);
@@ -34,6 +36,7 @@ typedef parallax_status_t (*ErrorInfoCall)(parallax_error_info_t *);
 typedef struct {
   SliceCall pull, push, reduce;
   WaitCall wait;
+  StreamWaitCall stream_wait;
   ReleaseCall request_release;
   ErrorCall last_error;
   ErrorInfoCall last_error_info;
@@ -122,6 +125,7 @@ bool borrow_tensor(PyObject *given, bool writable, long long stream, Loan *loan)
 /* post(call, core, step, entries, more, stream) and wait(handles, timeout_ms): post.c. */
 PyObject *native_post(PyObject *module, PyObject *arguments);
 PyObject *native_wait(PyObject *module, PyObject *arguments);
+PyObject *native_stream_wait(PyObject *module, PyObject *arguments);
 PyObject *native_traits(PyObject *module, PyObject *arguments);
 
 #endif /* PARALLAX_BINDINGS_PYTHON_NATIVE_NATIVE_H_ */

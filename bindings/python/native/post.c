@@ -225,13 +225,15 @@ static Py_ssize_t enter_all(PyObject *handles, parallax_request_t **requests) {
   return count;
 }
 
-/* wait(handles, timeout_ms), handles a tuple: True when all completed OK, False: not here, or not
- * yet, or failed. */
-PyObject *native_wait(PyObject *module, PyObject *arguments) {
-  (void)module;
-  PyObject *handles;
+/* What the requests are waited for by, in the place of no stream, or of one. */
+typedef struct {
+  bool of_stream;
+  uint32_t device;
+  void *stream;
   long long timeout_ms;
-  if (!PyArg_ParseTuple(arguments, "O!L", &PyTuple_Type, &handles, &timeout_ms)) return NULL;
+} Wait;
+
+static PyObject *wait_for(PyObject *handles, const Wait *wait) {
   const Py_ssize_t count = PyTuple_Size(handles);
   parallax_request_t *few[kSlicesOnStack];
   parallax_request_t **requests = few;
@@ -241,10 +243,38 @@ PyObject *native_wait(PyObject *module, PyObject *arguments) {
   parallax_status_t status = PARALLAX_STATE;
   if (entered == count) {
     Py_BEGIN_ALLOW_THREADS
-    status = bound.wait(requests, (size_t)count, timeout_ms);
+    status = wait->of_stream ? bound.stream_wait(requests, (size_t)count, wait->device,
+                                                 wait->stream, wait->timeout_ms)
+                             : bound.wait(requests, (size_t)count, wait->timeout_ms);
     Py_END_ALLOW_THREADS
   }
   for (Py_ssize_t i = 0; i < entered; ++i) --((Handle *)PyTuple_GetItem(handles, i))->users;
   if (requests != few) PyMem_Free(requests);
   return PyBool_FromLong(status == PARALLAX_OK);
+}
+
+/* wait(handles, timeout_ms), handles a tuple: True when all completed OK, False: not here, or not
+ * yet, or failed. */
+PyObject *native_wait(PyObject *module, PyObject *arguments) {
+  (void)module;
+  PyObject *handles;
+  Wait wait = {.of_stream = false};
+  if (!PyArg_ParseTuple(arguments, "O!L", &PyTuple_Type, &handles, &wait.timeout_ms)) return NULL;
+  return wait_for(handles, &wait);
+}
+
+/* stream_wait(handles, device, stream, timeout_ms): True when the stream waits, or need not. */
+PyObject *native_stream_wait(PyObject *module, PyObject *arguments) {
+  (void)module;
+  PyObject *handles;
+  unsigned device;
+  unsigned long long stream;
+  Wait wait = {.of_stream = true};
+  if (!PyArg_ParseTuple(arguments, "O!IKL", &PyTuple_Type, &handles, &device, &stream,
+                        &wait.timeout_ms)) {
+    return NULL;
+  }
+  wait.device = device;
+  wait.stream = (void *)(uintptr_t)stream;
+  return wait_for(handles, &wait);
 }

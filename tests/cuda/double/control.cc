@@ -75,6 +75,12 @@ void cuda_double_hold_all(int held) {
   machine().changed.notify_all();
 }
 
+void cuda_double_hold_operation(const char* name) {
+  const Lock lock(machine().mutex);
+  machine().held_operation = name == nullptr ? "" : name;
+  machine().changed.notify_all();
+}
+
 int cuda_double_drain(uint32_t timeout_ms) {
   Lock lock(machine().mutex);
   return machine().changed.wait_for(lock, std::chrono::milliseconds(timeout_ms),
@@ -110,6 +116,7 @@ void cuda_double_reset(int count) {
   all.delay_us = fresh.delay_us;
   all.open_ms = fresh.open_ms;
   all.held = false;
+  all.held_operation.clear();
   all.log.clear();
   all.pageable_copies = all.bytes_to_host = all.bytes_to_device = 0;
   all.initialised = false;

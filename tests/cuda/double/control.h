@@ -58,6 +58,9 @@ PARALLAX_DOUBLE_API void cuda_double_set_open_ms(uint32_t milliseconds);
 PARALLAX_DOUBLE_API void cuda_double_hold(CUstream stream, int held);
 /* All streams, those made later too. */
 PARALLAX_DOUBLE_API void cuda_double_hold_all(int held);
+/* No stream executes an operation of this name, such as "cuMemcpyHtoDAsync", and what is behind it
+ * waits; NULL: any is. */
+PARALLAX_DOUBLE_API void cuda_double_hold_operation(const char* name);
 /* Until every stream is idle: 1, or 0 where that took longer than timeout_ms. */
 PARALLAX_DOUBLE_API int cuda_double_drain(uint32_t timeout_ms);
 

@@ -2,6 +2,7 @@
 // Streams of the double: queues with a thread each, in the order of which operations are executed,
 // and events that mark a place in one. The legacy default stream waits for what the blocking
 // streams of its context were given before, and they wait for it.
+#include <algorithm>
 #include <chrono>
 
 #include "cuda/double/machine.h"
@@ -12,6 +13,8 @@ namespace {
 
 bool may_run(const Machine& all, const CUstream_st& stream) {
   if (stream.queue.empty() || stream.held || all.held) return false;
+  const std::string& name = stream.queue.front().name;
+  if (!name.empty() && name == all.held_operation) return false;
   for (const Mark& mark : stream.queue.front().waits) {
     if (!is_executed(mark)) return false;
   }
@@ -113,8 +116,21 @@ CUevent event_of(Machine& all, CUevent handle) {
   return all.events.count(handle) == 0 ? nullptr : handle;
 }
 
+// The legacy default stream orders the blocking ones, of which one captures.
+bool is_in_the_way_of_capture(const Machine& all, const CUstream_st& stream) {
+  if (&stream != stream.context->legacy) return false;
+  return std::any_of(all.streams.begin(), all.streams.end(), [&](const CUstream_st& other) {
+    return other.context == stream.context && other.blocking && !other.destroyed &&
+           other.capture != CU_STREAM_CAPTURE_STATUS_NONE;
+  });
+}
+
 CUresult enqueue(Machine& all, CUstream stream, Operation operation) {
   if (stream->context->error != CUDA_SUCCESS) return stream->context->error;
+  if (is_in_the_way_of_capture(all, *stream)) {
+    say(all, operation.name + " on the default stream, while a blocking one captures a graph");
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
   if (stream->capture != CU_STREAM_CAPTURE_STATUS_NONE) {
     say(all, operation.name + " was called for a stream that captures a graph");
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -198,6 +214,7 @@ PARALLAX_DOUBLE_API CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptur
   const CUstream stream = stream_of(machine(), handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (is_in_the_way_of_capture(machine(), *stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   *status = stream->capture;
   return CUDA_SUCCESS;
 }

@@ -27,7 +27,7 @@ TEST(DeviceExchange, GivesToTheLaunchesAndTellsOfTheirEnd) {
   exchange.end(0, 1);  // another rank's is nothing to this one
   EXPECT_TRUE(exchange.state(1).reduced);
   EXPECT_FALSE(exchange.state(1).delivered);
-  ASSERT_TRUE(launches.advance().ok());
+  ASSERT_TRUE(launches.advance(0).ok());
   ASSERT_EQ(devices.told.launches.size(), 1u);
   const DeviceReduction& launched = devices.told.launches[0][0];
   EXPECT_EQ(launched.from, from);
@@ -37,7 +37,7 @@ TEST(DeviceExchange, GivesToTheLaunchesAndTellsOfTheirEnd) {
   EXPECT_EQ(launched.dtype, static_cast<uint32_t>(PARALLAX_F16));
   EXPECT_TRUE(launched.average);
   devices.told.may_end = 1;
-  ASSERT_TRUE(launches.advance().ok());
+  ASSERT_TRUE(launches.advance(0).ok());
   EXPECT_TRUE(exchange.state(1).delivered);
   EXPECT_EQ(pending, 0u);
   EXPECT_TRUE(exchange.whole(1).placed);
@@ -57,7 +57,7 @@ TEST(DeviceExchange, TheEndOfTheStepHereStandsForASlice) {
   EXPECT_FALSE(exchange.state(1).reduced);
   exchange.end(1, 1);
   EXPECT_TRUE(exchange.state(1).reduced);
-  ASSERT_TRUE(launches.advance().ok());
+  ASSERT_TRUE(launches.advance(0).ok());
   EXPECT_EQ(devices.told.launches[0][0].from, nullptr);
 }
 

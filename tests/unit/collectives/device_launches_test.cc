@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/clock.h"
 #include "unit/collectives/fake_communicator.h"
 
 namespace parallax::testkit {
@@ -15,16 +16,18 @@ class DeviceLaunchesTest : public testing::Test {
     std::vector<DeviceLaunches::Entry> entries;
     for (const uint64_t count : counts) {
       entries.push_back({.variable = static_cast<uint32_t>(10 * (entries.size() + 1)),
-                         .like = {.count = count, .dtype = PARALLAX_F32}});
+                         .like = {.count = count, .dtype = PARALLAX_F32},
+                         .name = std::to_string(10 * (entries.size() + 1)),
+                         .id = 3});
     }
-    launches_.begin(devices_, {.device = 1});
+    launches_.begin(devices_, {.device = 1}, timeout_ns_);
     launches_.add(entries, finished);
   }
   void give(uint32_t variable, uint64_t step) {
     launches_.give(variable, step, {.from = numbers_ + variable, .to = numbers_ + variable},
                    &pending_);
   }
-  Status advance() { return launches_.advance(); }
+  Status advance() { return launches_.advance(0); }
   // Of each launch, the variables: a buffer tells which, null is one not given.
   std::vector<std::vector<int>> launched() const {
     std::vector<std::vector<int>> all;
@@ -40,6 +43,7 @@ class DeviceLaunchesTest : public testing::Test {
 
   FormingDevices devices_;
   DeviceLaunches launches_;
+  int64_t timeout_ns_ = 0;
   uint32_t pending_ = 0;
   std::byte numbers_[64] = {};
 };
@@ -170,6 +174,44 @@ TEST_F(DeviceLaunchesTest, AnEndWithoutAnEndOfTheDevice) {
   devices_.told.is_quiet = true;
   launches_.give_up();
   EXPECT_EQ(pending_, 1u) << "its request is gone";
+}
+
+// Given a deadline, expect the oldest launch to be named once it is past, and none before; a sum
+// that ends in time begins no other's.
+TEST_F(DeviceLaunchesTest, WhatTakesTooLongFails) {
+  constexpr int64_t kMs = kNanosecondsPerMillisecond;
+  timeout_ns_ = 100 * kMs;
+  begin({kLargeCount, kLargeCount});
+  give(10, 1);
+  EXPECT_TRUE(launches_.advance(1000 * kMs).ok());
+  give(20, 1);
+  EXPECT_TRUE(launches_.advance(1050 * kMs).ok());
+  EXPECT_TRUE(launches_.advance(1099 * kMs).ok());
+  devices_.told.may_end = 1;
+  EXPECT_TRUE(launches_.advance(1100 * kMs).ok()) << "the first has ended";
+  const Status late = launches_.advance(1150 * kMs);
+  EXPECT_EQ(late.code(), PARALLAX_IO);
+  EXPECT_NE(late.message().find("variable '20'"), std::string::npos) << late.message();
+  EXPECT_NE(late.message().find("within 100 ms of its launch"), std::string::npos);
+  EXPECT_EQ(late.facts().variable, 3u);
+  EXPECT_EQ(late.facts().step, 1u);
+  launches_.give_up();
+  EXPECT_EQ(devices_.told.aborts, 1u);
+  EXPECT_TRUE(launches_.advance(2000 * kMs).ok()) << "it is given up once";
+}
+
+TEST_F(DeviceLaunchesTest, ACommunicatorThatDoesNotFormFails) {
+  constexpr int64_t kMs = kNanosecondsPerMillisecond;
+  timeout_ns_ = 100 * kMs;
+  devices_.told.formed = false;
+  begin({kLargeCount, kLargeCount});
+  EXPECT_TRUE(launches_.advance(500 * kMs).ok()) << "nothing is due";
+  give(10, 1);
+  EXPECT_TRUE(launches_.advance(1000 * kMs).ok());
+  EXPECT_TRUE(launches_.advance(1099 * kMs).ok());
+  const Status late = launches_.advance(1100 * kMs);
+  EXPECT_NE(late.message().find("since its communicator forms"), std::string::npos)
+      << late.message();
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ class HostOrderTest : public testing::Test {
   void move() {
     for (int i = 0; i < 4; ++i) {
       for (uint32_t rank = 0; rank < world_->size(); ++rank) {
-        EXPECT_TRUE(at(rank).launches.advance().ok());
+        EXPECT_TRUE(at(rank).launches.advance(0).ok());
       }
       world_->settle();
     }

@@ -19,6 +19,8 @@ TEST(DeviceTerms, ReadsBackWhatItWroteAndRefusesWhatIsCut) {
   terms.has_id = true;
   terms.id.bytes[127] = std::byte{9};
   terms.why = "rank 1: none";
+  terms.places = {{.host = 0, .rank = 1, .device = "0000:3b:00.0"},
+                  {.host = 2, .rank = 7, .device = ""}};
   std::string text;
   terms.encode(&text);
   for (size_t size = 0; size < text.size(); ++size) {
@@ -34,6 +36,9 @@ TEST(DeviceTerms, ReadsBackWhatItWroteAndRefusesWhatIsCut) {
   EXPECT_TRUE(read.wanted && read.able && read.has_id);
   EXPECT_EQ(read.id.bytes[127], std::byte{9});
   EXPECT_EQ(read.why, terms.why);
+  ASSERT_EQ(read.places.size(), 2u);
+  EXPECT_EQ(read.places[0].device, "0000:3b:00.0");
+  EXPECT_EQ(read.places[1].rank, 7u);
   EXPECT_EQ(read.versions(), "NCCL 2.28.9 and a driver of CUDA 13.0");
   text[0] = 2;
   in = std::as_bytes(std::span(text));
@@ -116,6 +121,28 @@ TEST(DeviceTerms, OneThatCannotIsHeardByAll) {
   own.merge(none);
   EXPECT_FALSE(own.able);
   EXPECT_EQ(own.why, "rank 2: no NCCL");
+}
+
+// One device, on one host, is one rank's; what is merged then says so, and of whom.
+TEST(DeviceTerms, ADeviceIsOneRanks) {
+  const auto of = [](uint32_t host, uint32_t rank, const char* device) {
+    DeviceTerms terms = able(22809, 13000);
+    terms.places = {{.host = host, .rank = rank, .device = device}};
+    return terms;
+  };
+  DeviceTerms merged = of(0, 5, "a");
+  merged.merge(of(0, 2, "b"));
+  merged.merge(of(1, 3, "a"));
+  EXPECT_TRUE(merged.able);
+  EXPECT_EQ(merged.places.size(), 3u);
+  DeviceTerms others = of(1, 4, "c");
+  others.merge(of(0, 1, "a"));
+  merged.merge(others);
+  EXPECT_FALSE(merged.able);
+  EXPECT_NE(merged.why.find("ranks 1 and 5 have one device (a)"), std::string::npos) << merged.why;
+  EXPECT_TRUE(merged.places.empty());
+  merged.merge(of(0, 9, "a"));
+  EXPECT_NE(merged.why.find("ranks 1 and 5"), std::string::npos) << "the first is kept";
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ class JobWorld {
                                {},  // no memory of devices
                                launches,
                                AmongDevices::kWorld,
+                               0,
                                clock,
                                kStandardCosts}),
           steps({clock, registry, phase, group, pipeline, rows, requests}),

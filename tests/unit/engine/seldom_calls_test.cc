@@ -10,7 +10,9 @@ namespace parallax::testkit {
 namespace {
 
 SeldomCalls seldom_calls_of(JobWorld::Rank& rank) {
-  return SeldomCalls({.group = rank.group,
+  static const SteadyClock clock;
+  return SeldomCalls({.clock = clock,
+                      .group = rank.group,
                       .phase = rank.phase,
                       .failure = rank.failure,
                       .job_calls = rank.job,
