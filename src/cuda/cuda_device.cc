@@ -232,6 +232,26 @@ Status CudaDevice::coalesce(kernels::Launcher& launcher, const StreamMark& after
   return queue_up(CopyDirection::kToHost, after, enqueue, copies, begun);
 }
 
+Status CudaDevice::convert(kernels::Launcher& launcher, CopyDirection direction,
+                           const StreamMark& after, std::span<const DeviceConversion> each,
+                           QueuedCopies* copies, bool* begun) {
+  const auto enqueue = [&](CUstream queue) -> Status {
+    for (const DeviceConversion& one : each) {
+      CUresult error = CUDA_SUCCESS;
+      try {
+        error = launcher.cast(queue, reinterpret_cast<CUdeviceptr>(one.from), one.from_dtype,
+                              reinterpret_cast<CUdeviceptr>(one.to), one.to_dtype, one.count);
+      } catch (const std::bad_alloc&) {
+        return Status::out_of_memory();
+      }
+      if (error != CUDA_SUCCESS) return failure(launcher.last_call(), error);
+      *begun = true;
+    }
+    return {};
+  };
+  return queue_up(direction, after, enqueue, copies, begun);
+}
+
 Status CudaDevice::copy(CopyDirection direction, const StreamMark& after,
                         std::span<const DeviceCopy> each, QueuedCopies* copies, bool* begun) {
   const auto enqueue = [&](CUstream queue) {

@@ -68,6 +68,9 @@ class CudaDevice {
   // The same of rows that kernels coalesce, and of their counts.
   Status coalesce(kernels::Launcher& launcher, const StreamMark& after,
                   std::span<const RowsToCoalesce> slices, QueuedCopies* copies, bool* begun);
+  // And of numbers that they convert.
+  Status convert(kernels::Launcher& launcher, CopyDirection direction, const StreamMark& after,
+                 std::span<const DeviceConversion> each, QueuedCopies* copies, bool* begun);
   // Makes a stream, of any device, wait for their end.
   Status follow(const QueuedCopies& copies, CUstream stream);
   // Of the device's primary context, and not being captured: UNSUPPORTED; IO.

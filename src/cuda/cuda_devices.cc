@@ -201,6 +201,16 @@ Status CudaDevices::coalesce(DeviceMark mark, std::span<const RowsToCoalesce> sl
                });
 }
 
+Status CudaDevices::convert(CopyDirection direction, DeviceMark mark,
+                            std::span<const DeviceConversion> each, DeviceBatch* batch) {
+  const MutexLock lock(mutex_);
+  kernels::Launcher& launcher = kernels_.at(marks_[mark - 1].device->number())->launcher();
+  return begin(mark, batch,
+               [&](CudaDevice& device, const StreamMark& after, QueuedCopies* queued, bool* begun) {
+                 return device.convert(launcher, direction, after, each, queued, begun);
+               });
+}
+
 Status CudaDevices::follow(DeviceBatch batch, uint32_t number, void* stream) {
   const MutexLock lock(mutex_);
   CudaDevice* device = nullptr;

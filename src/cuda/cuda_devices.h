@@ -49,6 +49,8 @@ class CudaDevices final : public Devices {
       PARALLAX_EXCLUDES(mutex_);
   Status coalesce(DeviceMark mark, std::span<const RowsToCoalesce> slices,
                   DeviceBatch* batch) override PARALLAX_EXCLUDES(mutex_);
+  Status convert(CopyDirection direction, DeviceMark mark, std::span<const DeviceConversion> each,
+                 DeviceBatch* batch) override PARALLAX_EXCLUDES(mutex_);
   bool drain(int64_t timeout_ns) override PARALLAX_EXCLUDES(mutex_);
   Status allocate_pinned(uint64_t bytes, std::byte** memory) override PARALLAX_EXCLUDES(mutex_);
   void release_pinned(std::byte* memory) noexcept override PARALLAX_EXCLUDES(freed_mutex_);

@@ -56,6 +56,15 @@ struct DeviceCopy {
 
 enum class CopyDirection : uint8_t { kToHost, kToDevice };
 
+// Numbers on a device that become those of another dtype there: f32, f16, bf16.
+struct DeviceConversion {
+  const std::byte* from = nullptr;
+  uint32_t from_dtype = 0;
+  std::byte* to = nullptr;
+  uint32_t to_dtype = 0;
+  uint64_t count = 0;
+};
+
 // Rows of a slice on a device, to be coalesced there: those of one id are summed in float, in the
 // order in which they occur. Ids of -1 are padding.
 struct RowsToCoalesce {
@@ -156,6 +165,15 @@ class Devices {
   virtual Status coalesce(DeviceMark mark, std::span<const RowsToCoalesce> slices,
                           DeviceBatch* batch) {
     static_cast<void>(mark), static_cast<void>(slices);
+    *batch = 0;
+    return unsupported("there are no kernels");
+  }
+
+  // Converts on the mark's device, whose kernels are loaded, behind the mark; as copy(), in whose
+  // order it runs.
+  virtual Status convert(CopyDirection direction, DeviceMark mark,
+                         std::span<const DeviceConversion> each, DeviceBatch* batch) {
+    static_cast<void>(direction), static_cast<void>(mark), static_cast<void>(each);
     *batch = 0;
     return unsupported("there are no kernels");
   }

@@ -172,10 +172,12 @@ Status DeviceCalls::check_direct(std::span<const parallax_slice_t> slices, size_
         .about_field("variable");
   }
   const uint32_t dtype = parts_.registry[slice.variable].dtype;
-  if (slice.as_dtype != 0 && slice.as_dtype - 1 != dtype) {
-    return unsupported(std::string("as_dtype is ") + dtype_name(slice.as_dtype - 1) +
+  const uint32_t as = slice.as_dtype == 0 ? dtype : slice.as_dtype - 1;
+  if (as != dtype && !ConvertedSlices::converts(as, dtype)) {
+    return unsupported(std::string("as_dtype is ") + dtype_name(as) +
                        ", and what devices sum among themselves is " + dtype_name(dtype) +
-                       " on every rank; set as_dtype to 0, or the setting nccl to off")
+                       " on every rank; they convert f32, f16 and bf16 alone: set as_dtype to 0, "
+                       "or the setting nccl to off")
         .about_field("as_dtype");
   }
   uint32_t settled = 0;

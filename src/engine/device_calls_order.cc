@@ -36,7 +36,10 @@ bool DeviceCalls::has_order(const Staged& staged) const {
   if (staged.phase == Phase::kEnding) {
     return staged.gives && staged.status.ok() && !staged.slices.in_pieces();
   }
-  if (staged.phase != Phase::kTaken || parts_.launches == nullptr) return false;
+  if (staged.phase != Phase::kTaken || parts_.launches == nullptr ||
+      staged.slices.copies(CopyDirection::kToDevice)) {
+    return false;
+  }
   const std::vector<PullSlice>& slices = staged.request->slices;
   return !slices.empty() && std::all_of(slices.begin(), slices.end(), [&](const PullSlice& slice) {
     return parts_.registry.numbered()[slice.variable]->direct &&

@@ -92,15 +92,16 @@ Status StagedSlices::lay_out_ids(const parallax_slice_t& slice, size_t part,
 }
 
 // It is not copied: the reduction follows the mark, which takes the stream's place.
-Status StagedSlices::lay_out_direct(const parallax_slice_t& slice, const PullSlice& taken,
-                                    uint64_t bytes, size_t part, parallax_slice_t* host) {
+Status StagedSlices::lay_out_direct(const Variable& variable, const parallax_slice_t& slice,
+                                    const PullSlice& taken, size_t part, parallax_slice_t* host) {
   PARALLAX_RETURN_IF_ERROR(check_place(slice.values, slice.device, "values"));
   if (slice.into != nullptr)
     PARALLAX_RETURN_IF_ERROR(check_place(slice.into, slice.device, "into"));
   *host = slice;
   host->stream = reinterpret_cast<void*>(uintptr_t{parts_[part].mark});
-  leave(slice, taken, 0, bytes);
-  return {};
+  leave(slice, taken, 0, variable.elements() * bytes_of_dtype(taken.dtype));
+  if (taken.dtype == variable.dtype) return {};
+  return converted_.add(share_, variable, taken, part, host);
 }
 
 // The caller's, read and written where it lies: by the engine, or by devices among themselves.
@@ -167,7 +168,7 @@ Status StagedSlices::lay_out_one(const Call& call, size_t at) {
   host->stream = nullptr;
   host->device = 0;
   host->into = nullptr;
-  if (variable.direct) return lay_out_direct(slice, taken, bytes, part, host);
+  if (variable.direct) return lay_out_direct(variable, slice, taken, part, host);
   if (row_count == 0) return {};
   PARALLAX_RETURN_IF_ERROR(check_place(slice.values, slice.device, "values"));
   if (slice.into != nullptr)
@@ -303,7 +304,8 @@ Status StagedSlices::lay_out(const DeviceShare& share, const Call& call,
 // ---- copying
 
 bool StagedSlices::copies(CopyDirection direction) const {
-  return std::any_of(copies_.begin(), copies_.end(),
+  return converted_.any() ||
+         std::any_of(copies_.begin(), copies_.end(),
                      [direction](const StagedCopy& copy) { return copy.direction == direction; });
 }
 
@@ -334,6 +336,8 @@ Status StagedSlices::begin(CopyDirection direction) noexcept {
     }
     for (size_t i = 0; i < parts_.size(); ++i) {
       PARALLAX_RETURN_IF_ERROR(begin_part(direction, i));
+      PARALLAX_RETURN_IF_ERROR(
+          converted_.begin(*share_.devices, direction, i, parts_[i].mark, &parts_[i].converting));
       if (direction == CopyDirection::kToDevice) continue;
       PARALLAX_RETURN_IF_ERROR(
           coalesced_.begin(*share_.devices, i, parts_[i].mark, counts_, &parts_[i].coalescing));
@@ -393,8 +397,9 @@ bool StagedSlices::poll(Status* status, bool goes_on) {
       note(polled);
       if (over && polled.ok() && goes_on && pieces_ != nullptr) add_pieces(i);
     }
-    if (part.distinct != 0) {
-      poll(&part.distinct, &polled);
+    for (DeviceBatch* each : {&part.distinct, &part.converting}) {
+      if (*each == 0) continue;
+      poll(each, &polled);
       note(polled);
     }
     if (part.coalescing == 0) continue;
@@ -411,14 +416,16 @@ bool StagedSlices::poll(Status* status, bool goes_on) {
 
 bool StagedSlices::under_way() const {
   return pieced_.under_way() || std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
-           return part.batch != 0 || part.coalescing != 0 || part.distinct != 0;
+           return part.batch != 0 || part.coalescing != 0 || part.distinct != 0 ||
+                  part.converting != 0;
          });
 }
 
 Status StagedSlices::follow(uint32_t device, void* stream) const {
   for (const Part& part : parts_) {
-    if (part.batch == 0) continue;
-    PARALLAX_RETURN_IF_ERROR(share_.devices->follow(part.batch, device, stream));
+    for (const DeviceBatch each : {part.batch, part.converting}) {
+      if (each != 0) PARALLAX_RETURN_IF_ERROR(share_.devices->follow(each, device, stream));
+    }
   }
   return {};
 }
@@ -436,6 +443,7 @@ void StagedSlices::release() {
     if (part.mark != 0) share_.devices->release(part.mark);
   }
   coalesced_.release();
+  converted_.release();
   if (pieces_ != nullptr) {
     pieced_.end(*share_.pinned);
     std::exchange(pieces_, nullptr)->leave(*share_.pinned);
@@ -453,6 +461,7 @@ void StagedSlices::release() {
 
 void StagedSlices::abandon() {
   coalesced_.abandon();
+  converted_.abandon();
   for (MemoryBlock* each : {&block_, &counts_block_}) {
     if (each->memory != nullptr) share_.pinned->abandon(std::exchange(*each, {}));
   }

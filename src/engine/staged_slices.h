@@ -9,7 +9,8 @@
 // Slices of rows that a device coalesces first (CoalescedSlices) come by two steps.
 //
 // A slice of a variable that devices sum among themselves (Variable::direct) stays where it is;
-// what is handed on of it has the number of its mark as its stream.
+// what is handed on of it has the number of its mark as its stream. One of another dtype comes and
+// goes by the device's scratch memory (ConvertedSlices).
 //
 // A call of more than pinned_call_max_bytes, or than can be pinned now, has its copies in ordinary
 // memory, and they come and go in pieces (PiecedCopies).
@@ -30,6 +31,7 @@
 #include "base/status.h"
 #include "device/device_share.h"
 #include "engine/coalesced_slices.h"
+#include "engine/converted_slices.h"
 #include "engine/pieced_copies.h"
 #include "engine/request.h"
 #include "engine/slice_checks.h"
@@ -90,6 +92,7 @@ class StagedSlices {
     DeviceBatch batch = 0;
     DeviceBatch coalescing = 0;  // and then, of what came of it
     DeviceBatch distinct = 0;
+    DeviceBatch converting = 0;
     // There is what is used where it lies, and work on the stream may write it: ids in host memory,
     // and what a table writes to.
     bool waits = false;
@@ -104,8 +107,8 @@ class StagedSlices {
   Status lay_out_one(const Call& call, size_t at);
   bool coalesce(const Call& call, size_t at, uint32_t dtype);
   bool comes_from_table(const Call& call, const parallax_slice_t& slice) const;
-  Status lay_out_direct(const parallax_slice_t& slice, const PullSlice& taken, uint64_t bytes,
-                        size_t part, parallax_slice_t* host);
+  Status lay_out_direct(const Variable& variable, const parallax_slice_t& slice,
+                        const PullSlice& taken, size_t part, parallax_slice_t* host);
   Status lay_out_ids(const parallax_slice_t& slice, size_t part, parallax_slice_t* host);
   void leave(const parallax_slice_t& slice, const PullSlice& taken, uint64_t row_count,
              uint64_t bytes);
@@ -126,6 +129,7 @@ class StagedSlices {
   std::vector<Part> parts_;
   std::vector<StagedCopy> copies_;
   CoalescedSlices coalesced_;
+  ConvertedSlices converted_;
   Seen seen_;
   std::vector<ByteRange> left_;    // the caller's buffers that are not copied
   std::vector<DeviceCopy> batch_;  // being begun; with room for all

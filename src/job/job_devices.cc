@@ -140,8 +140,10 @@ void JobDevices::prepare(std::span<const parallax_slice_t> slices) {
     DeviceShare share;
     if (!open(&share).ok()) return;
     if (!share.devices->open(slice.device).ok()) continue;
-    const bool coalesces = slice.form == PARALLAX_FORM_ROWS && options_.scratch_max_bytes > 0;
-    if (coalesces) static_cast<void>(share.devices->prepare_kernels(slice.device).ok());
+    const bool kernels = slice.form == PARALLAX_FORM_ROWS || slice.as_dtype != 0;
+    if (kernels && options_.scratch_max_bytes > 0) {
+      static_cast<void>(share.devices->prepare_kernels(slice.device).ok());
+    }
   }
 }
 

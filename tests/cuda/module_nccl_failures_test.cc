@@ -209,8 +209,8 @@ TEST_F(ModuleNcclFailures, WhatDevicesDoNotDoIsRefusedByName) {
         const parallax_slice_t good = own.slice(0, values.address());
         refused({good, good}, PARALLAX_UNSUPPORTED, "in an earlier slice of the call");
         parallax_slice_t bad = good;
-        bad.as_dtype = PARALLAX_AS(PARALLAX_F16);
-        refused({bad}, PARALLAX_UNSUPPORTED, "as_dtype is f16");
+        bad.as_dtype = PARALLAX_AS(PARALLAX_F64);
+        refused({bad}, PARALLAX_UNSUPPORTED, "as_dtype is f64");
         bad = good;
         bad.memory = PARALLAX_MEMORY_HOST;
         bad.device = 0;

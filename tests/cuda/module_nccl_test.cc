@@ -123,6 +123,51 @@ TEST_F(ModuleNccl, EveryDtypeAsSumAndMean) {
       });
 }
 
+// Given bf16 gradients of an f32 variable, and f32 ones of an f16 variable, written by work on a
+// stream that takes its time, expect devices to convert them, in place and into another buffer, and
+// what is behind a stream's wait to read the result. Nothing comes to the host.
+TEST_F(ModuleNccl, SlicesOfAnotherDtypeAreConvertedOnTheirDevice) {
+  for (const uint64_t seed : {0, 3}) {
+    cuda_double_set_delay(seed, seed == 0 ? 0 : 300);
+    run(
+        2,
+        [](DeviceRank& own) {
+          own.add("w");
+          own.add("half", PARALLAX_F16);
+        },
+        [](DeviceRank& own) {
+          const Stream stream, reader;
+          const std::vector<uint16_t> threes(kCount, 0x4040), none(kCount, 0);  // 3 in bf16
+          const DeviceNumbers<uint16_t> source(threes), values(none), into(none), seen(none);
+          const DeviceNumbers<float> floats(std::vector<float>(kCount, 1.5f));
+          for (int t = 0; t < 3; ++t) {
+            EXPECT_EQ(
+                cuMemcpyDtoDAsync(values.pointer(), source.pointer(), 2 * kCount, stream.get()),
+                CUDA_SUCCESS);
+            const uint64_t step = own.begin();
+            parallax_slice_t slice = own.slice(0, values.address(), stream.get());
+            slice.as_dtype = PARALLAX_AS(PARALLAX_BF16);
+            slice.into = into.address();
+            parallax_slice_t second = own.slice(1, floats.address());
+            second.as_dtype = PARALLAX_AS(PARALLAX_F32);
+            parallax_request_t* requests[] = {own.reduce(step, slice), own.reduce(step, second)};
+            EXPECT_EQ(parallax_stream_wait(requests, 2, own.device(), reader.get(), 5000),
+                      PARALLAX_OK)
+                << parallax_last_error();
+            EXPECT_EQ(cuMemcpyDtoDAsync(seen.pointer(), into.pointer(), 2 * kCount, reader.get()),
+                      CUDA_SUCCESS);
+            DeviceRank::finish({requests[0], requests[1], own.end(step)});
+            while (cuStreamQuery(reader.get()) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
+            EXPECT_EQ(seen.values(), std::vector<uint16_t>(kCount, 0x40c0)) << "6 in bf16";
+            EXPECT_EQ(values.values(), threes) << "the gradient stays";
+            EXPECT_EQ(floats.values(), std::vector<float>(kCount, 1.5f * float(2 << t)));
+          }
+        });
+    cuda_double_set_delay(0, 0);
+  }
+  EXPECT_EQ(calls_since("cuMemcpyDtoHAsync_v2"), 0u) << "nothing comes to the host";
+}
+
 // Calls in opposite orders, small variables beside large ones: one order of launches, and those
 // that are small together.
 TEST_F(ModuleNccl, LaunchesHaveOneOrderWhateverOrderCallsHave) {
