@@ -69,6 +69,45 @@ TEST_F(ModuleCapture, EveryCallWithSlicesOnDevicesRefusesIt) {
   check(parallax_request_release(request));
 }
 
+// The default stream, while a blocking one captures: CUDA says that by an error of its own.
+TEST_F(ModuleCapture, TheDefaultStreamIsRefusedWhileAnotherCaptures) {
+  One one;
+  const Current current(0);
+  const Stream blocking(CU_STREAM_DEFAULT);
+  const DeviceNumbers<float> four({1, 2, 3, 4});
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  set_capture(blocking, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  EXPECT_EQ(cuStreamIsCapturing(nullptr, &status), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  EXPECT_EQ(one.reduce(held(four.address())), PARALLAX_UNSUPPORTED);
+  EXPECT_TRUE(told("is being captured into a graph")) << parallax_last_error();
+  EXPECT_EQ(cuStreamIsCapturing(blocking.get(), &status), CUDA_SUCCESS);
+  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE) << "the capture is not spoiled";
+  set_capture(blocking, CU_STREAM_CAPTURE_STATUS_NONE);
+  EXPECT_EQ(one.reduce(held(four.address())), PARALLAX_OK) << parallax_last_error();
+  EXPECT_EQ(one.wait(), PARALLAX_OK);
+}
+
+// Memory has no stream, and is no part of a graph: it is had during a capture as at any time.
+TEST_F(ModuleCapture, BuffersAreAllocatedAndFreedDuringACapture) {
+  One one;
+  const Current current(0);
+  const Stream captured(CU_STREAM_DEFAULT);
+  set_capture(captured, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  auto options = sized<parallax_buffer_options_t>();
+  options.memory = PARALLAX_MEMORY_CUDA;
+  void* buffer = nullptr;
+  ASSERT_EQ(parallax_buffer_alloc(one.job, 16, &options, &buffer), PARALLAX_OK)
+      << parallax_last_error();
+  const auto* numbers =
+      static_cast<const float*>(cuda_double_alias(reinterpret_cast<CUdeviceptr>(buffer), 16, -1));
+  EXPECT_EQ(numbers[3], 0.f);
+  EXPECT_EQ(parallax_buffer_free(one.job, buffer), PARALLAX_OK) << parallax_last_error();
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  EXPECT_EQ(cuStreamIsCapturing(captured.get(), &status), CUDA_SUCCESS);
+  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE) << "the capture is not spoiled";
+  set_capture(captured, CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
 // Another thread's capture, of a stream that no slice names, is left alone, too: the double says
 // where a call would have invalidated it.
 TEST_F(ModuleCapture, TheCaptureOfAnotherStreamIsNotSpoiled) {

@@ -76,6 +76,38 @@ Came be_one_of_two(uint32_t rank, const std::string& folder, bool killed, bool o
   return came;
 }
 
+// Two ranks of four, as threads of this process, each on a device of its own: a step by NCCL, and
+// its outcome.
+void be_two_of_four(uint32_t process, const std::string& folder) {
+  cuda_double_reset(4);
+  ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+  const std::string rendezvous = "file:" + folder;
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < 2; ++i) {
+    threads.emplace_back([&, rank = 2 * process + i] {
+      auto options = sized<parallax_options_t>();
+      options.rank = rank;
+      options.world = 4;
+      options.rendezvous = rendezvous.c_str();
+      DeviceRank own{rank, 4, nullptr};
+      check(parallax_open(&options, &own.job));
+      own.add("w");
+      check(parallax_commit(own.job));
+      const std::string plan = own.report(PARALLAX_REPORT_PLAN);
+      EXPECT_NE(plan.find("among the devices, by NCCL"), std::string::npos) << plan;
+      {
+        const Current current(static_cast<int>(rank));
+        const DeviceNumbers<float> values(std::vector<float>(kCount, static_cast<float>(rank + 1)));
+        const uint64_t step = own.begin();
+        DeviceRank::finish({own.reduce(step, own.slice(0, values.address())), own.end(step)});
+        EXPECT_EQ(values.values(), std::vector<float>(kCount, 10)) << rank;
+      }
+      EXPECT_EQ(parallax_close(own.job), PARALLAX_OK) << parallax_last_error();
+    });
+  }
+  for (std::thread& each : threads) each.join();
+}
+
 class ModuleNcclProcesses : public testing::Test {
  protected:
   void SetUp() override {
@@ -94,6 +126,15 @@ class ModuleNcclProcesses : public testing::Test {
     all["NCCL_TEST_FOLDER"] = folder.path();
     all["NCCL_TEST_KILLED"] = killed ? "yes" : "";
     all["NCCL_TEST_ORDERED"] = ordered ? "yes" : "";
+    const pid_t child = spawn("ARank", all);
+    Came came = be_one_of_two(0, folder.path(), killed, ordered);
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(killed ? WIFSIGNALED(status) : status == 0) << status;
+    return came;
+  }
+  // Another process that runs one of these tests, with these in its environment.
+  static pid_t spawn(const std::string& test, const std::map<std::string, std::string>& all) {
     std::vector<std::string> lines;
     for (char** line = environ; *line != nullptr; ++line) {
       const std::string text = *line;
@@ -103,16 +144,12 @@ class ModuleNcclProcesses : public testing::Test {
     std::vector<char*> pointers;
     for (std::string& line : lines) pointers.push_back(line.data());
     pointers.push_back(nullptr);
-    std::string program = "/proc/self/exe", filter = "--gtest_filter=ModuleNcclProcesses.ARank";
+    std::string program = "/proc/self/exe", filter = "--gtest_filter=ModuleNcclProcesses." + test;
     char* arguments[] = {program.data(), filter.data(), nullptr};
     pid_t child = -1;
     EXPECT_EQ(posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments, pointers.data()),
               0);
-    Came came = be_one_of_two(0, folder.path(), killed, ordered);
-    int status = 0;
-    EXPECT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_TRUE(killed ? WIFSIGNALED(status) : status == 0) << status;
-    return came;
+    return child;
   }
 };
 
@@ -132,6 +169,22 @@ TEST_F(ModuleNcclProcesses, SumAmongTheirDevices) {
   const Came came = run({});
   EXPECT_NE(came.plan.find("among the devices, by NCCL"), std::string::npos) << came.plan;
   EXPECT_EQ(nccl_double_finished(), before + 1);
+}
+
+// Given ranks that are threads, several in each of several processes, expect one communicator of
+// all their devices. By itself this is the second process.
+TEST_F(ModuleNcclProcesses, ThreadsOfSeveralProcessesHaveADeviceEach) {
+  const std::string given = from_environment("NCCL_TEST_FOLDER");
+  if (!given.empty()) return be_two_of_four(1, given);
+  const parallax::testkit::TemporaryFolder folder;
+  const uint64_t before = nccl_double_finished();
+  const pid_t child =
+      spawn("ThreadsOfSeveralProcessesHaveADeviceEach", {{"NCCL_TEST_FOLDER", folder.path()}});
+  be_two_of_four(0, folder.path());
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(nccl_double_finished(), before + 2);
 }
 
 TEST_F(ModuleNcclProcesses, WhoIsKilledIsLostAndTheReductionGivenUp) {

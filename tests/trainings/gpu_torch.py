@@ -19,7 +19,19 @@ side = torch.cuda.Stream()
 with px.open() as job:
     held = job.register("held", rows=1024, row_elements=1024)
     half = job.register("half", rows=512, dtype="bf16", rule="sgd")
+    direct = job.register("direct", rows=1024, row_elements=1024, memory="cuda")
     job.commit()
+    carriers = {each["name"]: each.get("carrier") for each in job.report()["variables"]}
+    assert carriers["direct"].startswith("NCCL"), job.report()
+    for _ in range(3):  # the thread waits for the end of the step alone
+        with torch.cuda.stream(side), job.step() as step:
+            gradient = torch.zeros(1024, 1024, device="cuda")
+            for _ in range(50):
+                gradient = gradient + 1
+            step.reduce(direct, gradient, stream=side).on_stream(side)
+            doubled = gradient * 2
+        side.synchronize()
+        assert bool((doubled == 100).all()), doubled
     for stream in (None, side, side.cuda_stream, torch.cuda.default_stream()):
         with torch.cuda.stream(side), job.step(learning_rate=1) as step:
             gradient = torch.zeros(1024, 1024, device="cuda")

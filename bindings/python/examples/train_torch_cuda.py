@@ -21,14 +21,18 @@ import model
 
 
 class Variables:
-    """The embedding, in the library; and the network's weights, in PyTorch."""
+    """The embedding, in the library; and the network's weights, in PyTorch. Devices sum the
+    gradients of these among themselves, by NCCL, where every rank has it and a device of its own:
+    job.report()["variables"] says whether, and why not."""
 
     def __init__(self, job, weights):
         self.weights = weights
+        on_devices = weights[0].is_cuda
         self.embedding, *self.held = [
             job.register(name, rows=rows, row_elements=row_elements, rows_max=rows_max,
                          rule="sgd" if rows_max else None,
-                         init=px.Uniform(-model.INITIAL, model.INITIAL) if rows_max else 0.0)
+                         init=px.Uniform(-model.INITIAL, model.INITIAL) if rows_max else 0.0,
+                         memory="cuda" if on_devices and not rows_max else "host")
             for name, rows, row_elements, rows_max in model.VARIABLES]
         job.commit()
 
@@ -38,11 +42,17 @@ class Variables:
         return step.pull(self.embedding, words, out=rows, stream=stream_of(words)).wait()
 
     def reduce(self, step, words, rows):
-        """Makes what backward() has left that of all ranks; the work of this stream waits for no
-        copy, and the copies for all of it."""
-        step.push(self.embedding, words, rows.grad, stream=stream_of(words))
-        step.reduce_many([(held, weight.grad) for held, weight in zip(self.held, self.weights)],
-                         stream=stream_of(words)).wait()
+        """Makes what backward() has left that of all ranks, behind all work of this stream; what is
+        put on it next waits for the sums, and this thread for nothing but that they are under way:
+        the end of the step waits for them."""
+        stream = stream_of(words)
+        step.push(self.embedding, words, rows.grad, stream=stream)
+        reduced = step.reduce_many(
+            [(held, weight.grad) for held, weight in zip(self.held, self.weights)], stream=stream)
+        if stream is None:
+            reduced.wait()
+        else:
+            reduced.on_stream(stream)
 
 
 def stream_of(tensor):
