@@ -744,9 +744,9 @@ typedef struct parallax_variable {
                           * one in host memory is INVALID. Without an update rule and row ids the
                           * devices sum them by NCCL where every rank can (PARALLAX_NCCL): then the
                           * calls of a step are made before one of them is waited for, a rank's
-                          * slices lie on one device, and as_dtype and several slices of it in a
-                          * call are UNSUPPORTED. HOST: any slice says for itself. The same on every
-                          * rank */
+                          * slices lie on one device, and several slices of it in a call are
+                          * UNSUPPORTED, as is an as_dtype but of F32, F16 and BF16 among each
+                          * other. HOST: any slice says for itself. The same on every rank */
   uint32_t table_memory; /* managed: parallax_memory_t: where the library keeps it and its state.
                           * CUDA: each owner's part in the memory of the device of its place among
                           * the ranks of its host, counted on over the devices that it sees; commit
@@ -1081,10 +1081,11 @@ PARALLAX_API parallax_status_t parallax_wait(parallax_request_t *const *requests
  *
  * What it blocks for, up to timeout_ms, are results that no stream can wait for yet. A sum that
  * devices make among themselves: until it is launched, which with the calls of all ranks made and
- * the communicator formed it is at once. What comes by host memory, dense aggregates and pulled
- * values: until it is there, and its copies to the device have begun. All else (pushes, requests
- * without a slice on a device, large calls in pieces, values that a table on the device writes):
- * until the request is complete.
+ * the communicator formed it is at once; in another as_dtype, until it has ended and its result is
+ * being converted. What comes by host memory, dense aggregates and pulled values: until it is
+ * there, and its copies to the device have begun. All else (pushes, requests without a slice on a
+ * device, large calls in pieces, values that a table on the device writes): until the request is
+ * complete.
  *
  * The requests stay pending and are waited for and released as always: by then their results are
  * there. OK says that the order holds, not that what comes will be right: where a request fails
