@@ -357,7 +357,7 @@ DeviceReport CudaDevices::report() const {
 // As NCCL tells them apart: by the bus, on hosts that NCCL_HOSTID may make of one.
 void CudaDevices::tell_places(std::vector<std::string>* places) const {
   const char* const host = variable("NCCL_HOSTID");
-  const std::string lead = host == nullptr ? "" : "NCCL_HOSTID " + std::string(host) + ", ";
+  const std::string tail = host == nullptr ? "" : ", NCCL_HOSTID " + std::string(host);
   for (int i = 0; i < count_; ++i) {
     CUdevice device = 0;
     std::array<char, 32> bus = {};
@@ -366,7 +366,7 @@ void CudaDevices::tell_places(std::vector<std::string>* places) const {
       error = api_.cuDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()) - 1, device);
     }
     if (error != CUDA_SUCCESS) return places->clear();
-    places->push_back(lead + bus.data());
+    places->push_back(bus.data() + tail);
   }
 }
 
