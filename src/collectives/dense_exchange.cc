@@ -127,6 +127,7 @@ void DenseExchange::open(uint64_t step) {
   buffer.step = step;
   buffer.notes.clear();
   buffer.input = {};
+  buffer.borrowed = {};
   buffer.pending = nullptr;
   buffer.result = buffer.own_result.data();
   buffer.placed = buffer.ended = buffer.contributed = buffer.has_values = false;
@@ -159,6 +160,7 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
   const auto result = ByteRange::at(to.values, elements_ * element_bytes_);
   const auto input =
       ByteRange::at(slice.elements.rows, elements_ * bytes_of_dtype(slice.elements.dtype));
+  buffer.borrowed = slice.borrowed;
   // What has its place there may still be read by sends, when the sum is complete.
   const bool unsent = wiring_.adds_sent() && result.overlaps(input);
   if (to.values != nullptr && to.dtype == dtype_ && !unsent) {

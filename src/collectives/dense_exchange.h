@@ -113,10 +113,12 @@ class DenseExchange final : public Exchange, private LentReader {
     bool open = false;       // receives: its sender may write where they come
     BufferPlace over;        // sends: where this rank may write them; in no buffer: nowhere
     uint64_t loan = 0;       // sends: what ends when they are written
+    WholePages returns;      // sends: which of their bytes may be
   };
   struct StepBuffer {
     uint64_t step = 0;
     RowValues input;
+    ByteRange borrowed;           // with the input in it, as the contribution says
     uint32_t* pending = nullptr;  // of the contribution
     std::byte* result = nullptr;  // in use: own_result or the caller's
     bool placed = false;          // it is the caller's

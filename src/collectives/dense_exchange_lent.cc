@@ -15,6 +15,14 @@ namespace {
 constexpr uint64_t kBlockBytes = 64 * 1024;
 constexpr int kBlocksInTurn = 8;
 
+// Of what is borrowed, which may be nothing that is known, what lies beside these bytes of it.
+Lending::Beside beside(const ByteRange& borrowed, const std::byte* data, uint64_t bytes) {
+  if (borrowed.bytes == 0) return {};
+  const auto first = reinterpret_cast<uintptr_t>(data);
+  return {.before = first - borrowed.first,
+          .behind = borrowed.first + borrowed.bytes - first - bytes};
+}
+
 }  // namespace
 
 // ---- lent to this rank
@@ -30,24 +38,26 @@ bool DenseExchange::note(StepBuffer& buffer, uint32_t i, const Section& section)
   const uint64_t bytes = header.count * element_bytes_;
   Lending& lending = outbox_.lending();
   if (header.count == 0 || note.part.bytes != bytes) return false;
-  if (bytes < lending.bytes_min(note.part.returns != 0) && !ends) return false;
+  if (bytes < lending.bytes_min(note.part.returns.any()) && !ends) return false;
   const uint32_t peer = wiring_.ops()[i].peer;
   if (lending.find(peer, note.part.place, bytes) == nullptr) {
     // It is gone, and this is the last of it; or else it lies.
     taken_back_ = !lending.was_meant(peer);
     return taken_back_;
   }
-  if (note.part.returns != 0) {
-    // The peer lets this rank write there: all of it, and where that is possible.
+  const WholePages& returns = note.part.returns;
+  if (returns.first > returns.end || returns.end > bytes) return false;
+  if (returns.any()) {
+    // The peer lets this rank write there: of all of it, and where that is possible.
     const uint32_t back = wiring_.returned_by(i);
-    if (note.part.returns != 1 || back == ScheduleWiring::kNone ||
-        header.count != wiring_.ops()[i].range.count || buffer.ops[back].done > 0 ||
-        buffer.ops[back].nothing ||
+    if (back == ScheduleWiring::kNone || header.count != wiring_.ops()[i].range.count ||
+        buffer.ops[back].done > 0 || buffer.ops[back].nothing ||
         lending.find_writable(peer, note.part.place, bytes) == nullptr) {
       return false;
     }
     buffer.ops[back].over = note.part.place;
     buffer.ops[back].loan = note.part.loan;
+    buffer.ops[back].returns = returns;
   }
   state.noted += header.count;
   buffer.notes.add(note);
@@ -89,7 +99,7 @@ bool DenseExchange::read_note(StepBuffer& buffer, LentNote& note, uint64_t count
   bring(buffer, note.op, count, values, true);
   lending.count_read(bytes);
   // Where its total is written, that ends it.
-  if (note.count == 0 && note.part.returns == 0 && !taken_back_) {
+  if (note.count == 0 && !note.part.returns.any() && !taken_back_) {
     outbox_.send_bytes(peer, {.kind = SectionKind::kLoanRead, .first = note.part.loan}, {});
   }
   return !taken_back_;
@@ -104,10 +114,9 @@ void DenseExchange::send_over(StepBuffer& buffer, uint32_t i, uint64_t at, uint6
   const Op& op = wiring_.ops()[i];
   const OpState& state = buffer.ops[i];
   Lending& lending = outbox_.lending();
-  const WholePages pages = lending.whole_pages(state.over, op.range.count * element_bytes_);
   // Elements that lie in these pages alone: they need not be aligned to their own size.
-  const uint64_t first = (pages.first + element_bytes_ - 1) / element_bytes_;
-  const uint64_t end = pages.end / element_bytes_;
+  const uint64_t first = (state.returns.first + element_bytes_ - 1) / element_bytes_;
+  const uint64_t end = state.returns.end / element_bytes_;
   for (uint64_t now = 0; count > 0; at += now, count -= now, values += now * element_bytes_) {
     const bool written = at >= first && at < end;
     now = std::min(count, (at < first ? first : written ? end : op.range.count) - at);
@@ -160,13 +169,14 @@ void DenseExchange::lend(StepBuffer& buffer, uint32_t i, Send& send) {
   place.offset += before;
   // Where its place is the total's too, and nothing else reads it there.
   const uint32_t back = wiring_.returned_by(i);
-  send.returns = op.from == kInput && back != ScheduleWiring::kNone && buffer.placed &&
-                 !made_dense_ && send.count == op.range.count && send.count <= UINT32_MAX &&
-                 send.dense == buffer.result + op.range.first * element_bytes_ &&
-                 lending.whole_pages(place, bytes).any();
-  if (!send.returns && bytes < lending.bytes_min(false)) return;
+  if (op.from == kInput && back != ScheduleWiring::kNone && buffer.placed && !made_dense_ &&
+      send.count == op.range.count && send.count <= UINT32_MAX &&
+      send.dense == buffer.result + op.range.first * element_bytes_) {
+    send.returns = lending.whole_pages(place, bytes, beside(buffer.borrowed, send.dense, bytes));
+  }
+  if (!send.returns.any() && bytes < lending.bytes_min(false)) return;
   send.lent = place;
-  if (send.returns) buffer.ops[back].open = true;
+  if (send.returns.any()) buffer.ops[back].open = true;
 }
 
 // Sums that are copied into the caller's result are made there, where that is possible.

@@ -23,6 +23,7 @@
 #include "aggregate/reduced_gradient.h"
 #include "aggregate/row_coalescer.h"
 #include "base/arena.h"
+#include "base/byte_range.h"
 #include "base/compute.h"
 #include "base/number.h"
 #include "base/status.h"
@@ -85,6 +86,9 @@ struct Contribution {
   RowSlice rows = {}, more = {};
   // The elements stay as they are until the step is delivered here, whatever *pending says.
   bool lasting = false;
+  // Of elements: they, and what lies before and behind them and is borrowed of the caller by the
+  // same request, so that all of it is free at one time. Of no bytes: that is not said.
+  ByteRange borrowed = {};
   // Where the caller wants the whole, which may be where the elements are: written, if at all, once
   // what it replaces was read. whole() tells where the whole is; there, if the dtype is the sum's.
   Destination result = {};

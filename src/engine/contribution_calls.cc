@@ -217,14 +217,37 @@ void ContributionCalls::advance() {
 void ContributionCalls::start(Request& request) {
   request.started = true;
   --pipeline_.state(request.step).unstarted;
-  for (const PullSlice& slice : request.slices) {
+  size_t run_end = 0;
+  ByteRange run;
+  for (size_t i = 0; i < request.slices.size(); ++i) {
+    if (i == run_end) run = run_from(request, i, &run_end);
     // With `more` it is in the step sum, which goes out with the last micro-batch.
-    if (!slice.more) contribute(request, slice, &request.pending);
+    if (!request.slices[i].more) contribute(request, request.slices[i], run, &request.pending);
   }
 }
 
+// Of a dense slice; of rows none, which are neither lent nor written.
+ByteRange ContributionCalls::elements_of(const PullSlice& slice) const {
+  const Variable& variable = *group_.runtime(slice.variable).variable;
+  if (variable.ids_declared()) return {};
+  return ByteRange::at(slice.values, variable.elements() * bytes_of_dtype(slice.dtype));
+}
+
+// The memory of a slice and of those behind it in the call that lie one right behind the other: as
+// parameters that a program has laid out in one block.
+ByteRange ContributionCalls::run_from(const Request& request, size_t first, size_t* end) const {
+  ByteRange run = elements_of(request.slices[first]);
+  *end = first + 1;
+  for (; *end < request.slices.size(); ++*end) {
+    const ByteRange next = elements_of(request.slices[*end]);
+    if (run.bytes == 0 || next.first != run.first + run.bytes) break;
+    run.bytes += next.bytes;
+  }
+  return run;
+}
+
 void ContributionCalls::contribute(const Request& request, const PullSlice& slice,
-                                   uint32_t* pending) {
+                                   const ByteRange& around, uint32_t* pending) {
   if (slice.way == SliceWay::kWithAnother) return;
   const bool reduce = request.kind == RequestKind::kReduce;
   // The aggregate of several slices goes to each of them, from where the exchange keeps it.
@@ -240,6 +263,7 @@ void ContributionCalls::contribute(const Request& request, const PullSlice& slic
     // place.
     contribution = {.elements = {slice.values, slice.dtype}, .lasting = reduce, .result = result};
     contribution.after = slice.after;
+    if (reduce) contribution.borrowed = around;
   } else {
     contribution.rows = rows_of(slice);
     if (slice.way == SliceWay::kWithRows) {

@@ -64,7 +64,10 @@ class ContributionCalls {
   Status reserve_results(std::span<const parallax_slice_t> slices, Request* posted);
   SliceWay take(size_t slice, const PullSlice& taken, StepState& state);
   void start(Request& request);
-  void contribute(const Request& request, const PullSlice& slice, uint32_t* pending);
+  void contribute(const Request& request, const PullSlice& slice, const ByteRange& around,
+                  uint32_t* pending);
+  ByteRange elements_of(const PullSlice& slice) const;
+  ByteRange run_from(const Request& request, size_t first, size_t* end) const;
   void contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
                       uint32_t* pending);
   void hand_back(Request& reduce);

@@ -20,6 +20,24 @@ Lending::Lending(Transport& transport) : transport_(transport), page_bytes_(byte
 
 // ---- lending
 
+WholePages Lending::whole_pages(const BufferPlace& place, uint64_t bytes,
+                                const Beside& beside) const {
+  const uint64_t borrowed = place.offset - std::min(place.offset, beside.before);
+  const uint64_t from = (borrowed + page_bytes_ - 1) / page_bytes_ * page_bytes_;
+  const uint64_t end = (place.offset + bytes + beside.behind) / page_bytes_ * page_bytes_;
+  const uint64_t first = std::max(from, place.offset);
+  const uint64_t last = std::min(end, place.offset + bytes);
+  if (first >= last) return {};
+  return {.first = first - place.offset, .end = last - place.offset};
+}
+
+ByteRange Lending::pages_of(const BufferPlace& place, const std::byte* data,
+                            const WholePages& whole) const {
+  const uint64_t from = (place.offset + whole.first) / page_bytes_ * page_bytes_;
+  const uint64_t end = (place.offset + whole.end + page_bytes_ - 1) / page_bytes_ * page_bytes_;
+  return {reinterpret_cast<uintptr_t>(data) - place.offset + from, end - from};
+}
+
 bool Lending::share(const SharedMemory& memory) {
   PeerMemory* const peers = transport_.peer_memory();
   return peers != nullptr && peers->share(memory);

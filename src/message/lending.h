@@ -5,8 +5,8 @@
 // what lies there change.
 //
 // What comes back to the place that it was read from, as a total to all who gave to it, is written
-// there by the reader, block by block while the block is in its cache. Only to whole pages: what
-// shares a page with it is its owner's, and may be in use.
+// there by the reader, block by block while the block is in its cache. Only to whole pages that the
+// lender's request borrows, all of them: anything else in a page is its owner's, and may be in use.
 //
 // A rank that is lost, or a job that has failed, is not waited for: what was lent is taken back. A
 // reader that was held up meanwhile finds, when it looks behind its last byte (was_meant()), that
@@ -31,23 +31,23 @@
 
 namespace parallax {
 
-// The payload of a section of Encoding::kLent. Its first element lies at `place` of the sender.
-struct LentPart {
-  BufferPlace place;
-  uint64_t bytes = 0;  // as many as the header counts elements
-  uint64_t loan = 0;   // its number
-  // 1: what is made of it comes back to the same place, and its whole pages are the reader's to
-  // write until it has said that it has read it.
-  uint64_t returns = 0;
-};
-static_assert(sizeof(LentPart) == 40);
-
-// Of some bytes of a buffer, those that fill pages, counted from the first byte.
+// Of some bytes of a buffer, those in pages that are borrowed whole, counted from the first byte.
 struct WholePages {
   uint64_t first = 0;
   uint64_t end = 0;
   bool any() const { return first < end; }
 };
+
+// The payload of a section of Encoding::kLent. Its first element lies at `place` of the sender.
+struct LentPart {
+  BufferPlace place;
+  uint64_t bytes = 0;  // as many as the header counts elements
+  uint64_t loan = 0;   // its number
+  // Any: what is made of it comes back to the same place, and these of its bytes are the reader's
+  // to write until it has said that it has read it.
+  WholePages returns;
+};
+static_assert(sizeof(LentPart) == 48);
 
 // Shorter runs travel in messages: a loan costs two of them, which a copy into one and out of it
 // outweighs from here on.
@@ -109,13 +109,16 @@ class Lending {
   void count_read(uint64_t bytes) { counts_.read_bytes += bytes; }
   void count_written(uint64_t bytes) { counts_.written_bytes += bytes; }
 
-  // The same for who lends and for who reads.
-  WholePages whole_pages(const BufferPlace& place, uint64_t bytes) const {
-    const uint64_t from = (place.offset + page_bytes_ - 1) / page_bytes_ * page_bytes_;
-    const uint64_t end = (place.offset + bytes) / page_bytes_ * page_bytes_;
-    if (from >= end) return {};
-    return {.first = from - place.offset, .end = end - place.offset};
-  }
+  // What is borrowed beside some bytes, right before and right behind them.
+  struct Beside {
+    uint64_t before = 0;
+    uint64_t behind = 0;
+  };
+  // Of these bytes of a buffer of this rank, those in pages of which every byte is borrowed.
+  WholePages whole_pages(const BufferPlace& place, uint64_t bytes, const Beside& beside) const;
+  // The pages that have them; `data` is the byte at `place`.
+  ByteRange pages_of(const BufferPlace& place, const std::byte* data,
+                     const WholePages& whole) const;
 
   // The reader has something to read, until it says otherwise.
   void wake(LentReader* reader);

@@ -69,7 +69,7 @@ struct Send {
   // peer reads them there; *pending, which there is, counts them until it has. In no buffer: in
   // messages.
   BufferPlace lent;
-  bool returns = false;  // as LentPart has it; all of the send in one section
+  WholePages returns;    // as LentPart has them; all of the send in one section
   bool written = false;  // elements: they lie where the peer wants them already
   // Goes before other data to the peer, whenever that was added: what completes something there,
   // and was read or written here just now, so that it is still in the cache.

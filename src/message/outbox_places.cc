@@ -16,13 +16,10 @@ bool Outbox::pack_lent(uint32_t to, Send& send, SendBuffer& buffer) {
   if (buffer.bytes.size() - buffer.message_bytes < sizeof header + sizeof(LentPart)) return false;
   const uint64_t count = std::min<uint64_t>(send.count - send.packed, UINT32_MAX);
   const uint64_t bytes = count * send.format.element_bytes;
-  LentPart part = {.place = send.lent, .bytes = bytes, .returns = send.returns ? 1u : 0u};
+  LentPart part = {.place = send.lent, .bytes = bytes, .returns = send.returns};
   part.place.offset += send.packed * send.format.element_bytes;
-  ByteRange pages;
-  if (send.returns) {
-    const WholePages whole = lending_.whole_pages(part.place, bytes);
-    pages = ByteRange::at(send.dense + whole.first, whole.end - whole.first);
-  }
+  const ByteRange pages =
+      send.returns.any() ? lending_.pages_of(part.place, send.dense, send.returns) : ByteRange();
   part.loan = lending_.lend(to, bytes, send.pending, pages);
   header.encoding = Encoding::kLent;
   header.first += send.packed;

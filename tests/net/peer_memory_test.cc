@@ -2,6 +2,7 @@
 // Buffers of ranks that are processes: the ranks of a host map them, the others do not, and they go
 // with their owner's word or its life.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -97,6 +98,25 @@ TEST(ReadBuffers, give_the_totals) {
   }
 }
 
+// Given slices of one call that lie one behind the other, which begin and end anywhere in a page,
+// expect every total to be written where its addends lay, but for the page that has the last of
+// them: all others are borrowed whole.
+TEST(ReadBuffers, are_written_across_the_slices_of_a_call) {
+  constexpr uint64_t kElements = 300'007, kSteps = 20;
+  const std::unique_ptr<RankJob> running =
+      readers({0, 0}, kElements, {"--steps", std::to_string(kSteps), "--variables", "7"});
+  RankJob& job = *running;
+  job.start_all();
+  ASSERT_TRUE(job.wait_exit(kPatience)) << "still running";
+  uint64_t wrote = 0;
+  for (uint32_t rank = 0; rank < job.world(); ++rank) {
+    EXPECT_EQ(job.rank(rank).exit(), 0) << "rank " << rank << ":\n" << job.rank(rank).tail();
+    wrote += std::stoull(job.rank(rank).line("wrote ").value_or("0"));
+  }
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  EXPECT_EQ(wrote, kSteps * (kElements * sizeof(float) / page * page));
+}
+
 // Given collectives in place of every type and operation, about the edges of pages and blocks and
 // from places that are aligned to nothing, expect every number right, all of the long ones written
 // where they lay, and no byte of the buffer beside them changed.
@@ -128,7 +148,9 @@ TEST(ReadBuffers, are_their_owners_as_a_reader_is_gone) {
       const std::unique_ptr<RankJob> running =
           readers({0, 0, 0}, kElements,
                   {"--steps", "1000000", "--dies", "1", "--how", stop ? "stop" : "kill",
-                   "--after-us", std::to_string(300 + apart_us * i)});
+                   "--after-us", std::to_string(300 + apart_us * i),
+                   // Every other time with pages that several loans share.
+                   "--variables", i % 2 == 0 ? "1" : "9"});
       RankJob& job = *running;
       job.start_all();
       EXPECT_TRUE(job.wait_until(

@@ -27,7 +27,8 @@ using program::say;
 constexpr char kUsage[] =
     "usage: parallax_net_reader [--option value]...\n"
     "  --rendezvous file:DIR  --rank R  --hosts H0,H1,...   host number of each rank\n"
-    "  --elements N     of the dense variable, float32\n"
+    "  --elements N     of all dense variables, float32\n"
+    "  --variables N    that lie one behind the other, and are reduced by one call: 1\n"
     "  --steps N        at most\n"
     "  --lease-ms N     of the job\n"
     "  --dies R         one rank too many: none\n"
@@ -76,6 +77,28 @@ class Death {
   }
 };
 
+// Slices of variables that have them all, as evenly as may be.
+std::vector<parallax_slice_t> register_all(parallax::Job& job, float* values, size_t elements,
+                                           size_t variables) {
+  std::vector<parallax_slice_t> slices;
+  for (size_t i = 0; i < variables; ++i) {
+    const std::string name = "dense" + std::to_string(i);
+    const size_t first = elements * i / variables;
+    auto variable = sized<parallax_variable_t>();
+    variable.name = name.c_str();
+    variable.rows = elements * (i + 1) / variables - first;
+    variable.row_elements = 1;
+    variable.dtype = PARALLAX_F32;
+    variable.tag = PARALLAX_DENSE;
+    variable.reduction = PARALLAX_SUM;
+    variable.rule = PARALLAX_RULE_NONE;
+    auto& slice = slices.emplace_back(sized<parallax_slice_t>());
+    slice.variable = job.register_variable(variable);
+    slice.values = values + first;
+  }
+  return slices;
+}
+
 int run(const program::Settings& settings) {
   program::Rank rank(settings);
   parallax_options_t options = rank.options();
@@ -86,17 +109,8 @@ int run(const program::Settings& settings) {
   const uint64_t dies = settings.number("dies", rank.world());
   parallax::Buffer buffer = job.buffer(elements * sizeof(float));
   auto* const values = static_cast<float*>(buffer.data());
-  auto variable = sized<parallax_variable_t>();
-  variable.name = "dense";
-  variable.rows = elements;
-  variable.row_elements = 1;
-  variable.dtype = PARALLAX_F32;
-  variable.tag = PARALLAX_DENSE;
-  variable.reduction = PARALLAX_SUM;
-  variable.rule = PARALLAX_RULE_NONE;
-  auto slice = sized<parallax_slice_t>();
-  slice.variable = job.register_variable(variable);
-  slice.values = values;
+  const std::vector<parallax_slice_t> slices =
+      register_all(job, values, elements, settings.number("variables", 1));
   job.commit();
   std::signal(SIGUSR1, note_question);
   try {
@@ -106,7 +120,7 @@ int run(const program::Settings& settings) {
       if (i == kStepsBefore && rank.number == dies) {
         const Death death(settings.text("how") == "stop", settings.number("after-us"));
       }
-      job.reduce(step, {slice}).wait();
+      job.reduce(step, slices.data(), slices.size()).wait();
       if (!is_total(values, elements, step, rank.world())) return 1;
       job.step_end(step, sized<parallax_step_end_options_t>()).wait();
     }

@@ -235,7 +235,8 @@ TEST(DenseExchangeLent, lies_are_refused) {
   EXPECT_TRUE(lie([](Parcel&, LentPart& part) { part.place.offset += 1 << 20; }));
   EXPECT_TRUE(lie([](Parcel&, LentPart& part) { part.place.offset = UINT64_MAX; }));
   EXPECT_TRUE(lie([](Parcel&, LentPart& part) { --part.bytes; }));
-  EXPECT_TRUE(lie([](Parcel&, LentPart& part) { part.returns = 2; }));
+  EXPECT_TRUE(lie([](Parcel&, LentPart& part) { part.returns.end = part.bytes + 1; }));
+  EXPECT_TRUE(lie([](Parcel&, LentPart& part) { part.returns = {part.bytes, part.bytes - 1}; }));
   EXPECT_TRUE(lie([](Parcel& parcel, LentPart&) { parcel.bytes.pop_back(); }));
   EXPECT_TRUE(lie([](Parcel& parcel, LentPart&) { parcel.bytes.push_back({}); }));
   EXPECT_TRUE(lie([](Parcel& parcel, LentPart&) { parcel.bytes.resize(1); }));
@@ -243,7 +244,7 @@ TEST(DenseExchangeLent, lies_are_refused) {
     return [count](Parcel& parcel, LentPart& part) {
       parcel.header.count = count;
       part.bytes = count * sizeof(float);
-      part.returns = 0;
+      part.returns = {};
     };
   };
   const uint32_t whole = loans.front().header.count;
@@ -274,7 +275,7 @@ TEST(DenseExchangeLent, returns_to_nowhere_are_refused) {
   });
   run_step(honest, 1, gifts);
   ASSERT_EQ(loan.header.encoding, Encoding::kLent);
-  const auto is_taken = [&](bool read_only, uint64_t returns, uint32_t left_out) {
+  const auto is_taken = [&](bool read_only, bool returns, uint32_t left_out) {
     setting.read_only = read_only;
     ExchangeWorld told(candidate, setting);
     told.contribute(1, 1, gifts[1]);
@@ -283,16 +284,15 @@ TEST(DenseExchangeLent, returns_to_nowhere_are_refused) {
     std::memcpy(&part, parcel.payload().data(), sizeof part);
     parcel.header.count -= left_out;
     part.bytes -= left_out * sizeof(float);
-    part.returns = returns;
+    part.returns = {0, returns ? part.bytes : 0};
     std::memcpy(parcel.payload().data(), &part, sizeof part);
     return told.inject(parcel);
   };
-  EXPECT_TRUE(is_taken(false, 1, 0));
-  EXPECT_TRUE(is_taken(false, 0, 1));
-  EXPECT_TRUE(is_taken(true, 0, 0));
-  EXPECT_FALSE(is_taken(true, 1, 0));
-  EXPECT_FALSE(is_taken(false, 1, 1));
-  EXPECT_FALSE(is_taken(false, 2, 0));
+  EXPECT_TRUE(is_taken(false, true, 0));
+  EXPECT_TRUE(is_taken(false, false, 1));
+  EXPECT_TRUE(is_taken(true, false, 0));
+  EXPECT_FALSE(is_taken(true, true, 0));
+  EXPECT_FALSE(is_taken(false, true, 1));
 }
 
 // Elements that come in a message behind a loan of their operation come behind it.
@@ -324,7 +324,7 @@ TEST(DenseExchangeLent, messages_behind_a_loan_wait_for_it) {
   LentPart part;
   std::memcpy(&part, loan.payload().data(), sizeof part);
   part.bytes = half * sizeof(float);
-  part.returns = 0;  // as of a part
+  part.returns = {};  // as of a part
   std::memcpy(loan.payload().data(), &part, sizeof part);
   ASSERT_TRUE(world.inject(loan));
   ASSERT_TRUE(world.inject(message));

@@ -161,14 +161,40 @@ uint64_t page_bytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
 TEST_F(LendingTest, whole_pages_are_those_that_nothing_else_lies_in) {
   const Lending& lending = outbox_.lending();
   const uint64_t page = page_bytes();
-  EXPECT_FALSE(lending.whole_pages({5, 0}, page - 1).any());
-  EXPECT_FALSE(lending.whole_pages({5, 8}, 2 * page - 9).any());
-  const WholePages all = lending.whole_pages({5, 3 * page}, 2 * page);
+  EXPECT_FALSE(lending.whole_pages({5, 0}, page - 1, {}).any());
+  EXPECT_FALSE(lending.whole_pages({5, 8}, 2 * page - 9, {}).any());
+  const WholePages all = lending.whole_pages({5, 3 * page}, 2 * page, {});
   EXPECT_EQ(all.first, 0u);
   EXPECT_EQ(all.end, 2 * page);
-  const WholePages inner = lending.whole_pages({5, page + 8}, 3 * page);
+  const WholePages inner = lending.whole_pages({5, page + 8}, 3 * page, {});
   EXPECT_EQ(inner.first, page - 8);
   EXPECT_EQ(inner.end, 3 * page - 8);
+}
+
+// Given bytes with others of the same request about them, expect a page that has nothing else to
+// count as theirs, and the pages that they make private to be all borrowed.
+TEST_F(LendingTest, pages_are_whole_with_what_is_borrowed_beside) {
+  const Lending& lending = outbox_.lending();
+  const uint64_t page = page_bytes();
+  std::byte* const base = reinterpret_cast<std::byte*>(memory_.values.data());
+  const BufferPlace middle = {5, page + 100};
+  const WholePages all = lending.whole_pages(middle, page, {.before = 100, .behind = page - 100});
+  EXPECT_EQ(all.first, 0u);
+  EXPECT_EQ(all.end, page);
+  const ByteRange pages = lending.pages_of(middle, base + middle.offset, all);
+  EXPECT_EQ(pages.first, reinterpret_cast<uintptr_t>(base) + page);
+  EXPECT_EQ(pages.bytes, 2 * page);
+  // A byte of the first page, and of the last, is somebody else's.
+  const WholePages less = lending.whole_pages(middle, page, {.before = 99, .behind = page - 101});
+  EXPECT_FALSE(less.any());
+  const WholePages last = lending.whole_pages(middle, 2 * page, {.before = 99, .behind = 8});
+  EXPECT_EQ(last.first, page - 100);
+  EXPECT_EQ(last.end, 2 * page - 100);
+  EXPECT_EQ(lending.pages_of(middle, base + middle.offset, last).bytes, page);
+  // It is in them whole, and fills none.
+  const WholePages few = lending.whole_pages({5, 8}, 8, {.before = 8, .behind = page - 16});
+  EXPECT_EQ(few.first, 0u);
+  EXPECT_EQ(few.end, 8u);
 }
 
 // Given loans whose readers write, expect their whole pages, and no byte beside them, to become
@@ -180,10 +206,10 @@ TEST_F(LendingTest, what_a_lost_rank_may_write_becomes_private) {
     memory_.has_pages = has_pages;
     memory_.apart.clear();
     Send send = loan_to(3, 100);
-    send.returns = true;
+    send.returns = outbox_.lending().whole_pages(send.lent, send.count * sizeof(float), {});
     outbox_.add(3, send);
     const LentPart part = told();
-    EXPECT_EQ(part.returns, 1u);
+    EXPECT_TRUE(part.returns.any());
     outbox_.lending().take_back(3);
     EXPECT_EQ(pending_, has_pages ? 0u : 1u);
     if (!has_pages) {
@@ -198,7 +224,7 @@ TEST_F(LendingTest, what_a_lost_rank_may_write_becomes_private) {
 
 TEST_F(LendingTest, what_is_only_read_stays_where_it_is) {
   outbox_.add(3, loan_to(3, 0));
-  EXPECT_EQ(told().returns, 0u);
+  EXPECT_FALSE(told().returns.any());
   outbox_.drop(3);
   EXPECT_EQ(pending_, 0u);
   EXPECT_TRUE(memory_.apart.empty());
