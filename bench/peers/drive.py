@@ -217,9 +217,21 @@ def row_of(step, times, kinds):
                 figures[what + "step_ratio"] = ratio(theirs, column(each, STEP))
                 figures[what + "reduce_ratio"] = ratio(theirs, column(each, REDUCE))
             row["ours"][variant] = figures
+            figures["step_tail"] = figures["step_p99_us"] / figures["step_us"]
     if best is not None:
         row["best_p99_us"] = middle(times[step, *best], STEP_P99)
+        row["best_tail"] = row["best_p99_us"] / middle(times[step, *best], STEP)
     return row
+
+
+def add_cliffs(rows):
+    """To ours of each single tensor but the smallest: its time per byte over that of the size
+    before it."""
+    singles = sorted((row for row in rows if row["tensors"] == 1), key=lambda row: row["bytes"])
+    for before, row in zip(singles, singles[1:]):
+        for variant, figures in row["ours"].items():
+            own = figures["step_us"] / row["bytes"]
+            figures["cliff"] = own / (before["ours"][variant]["step_us"] / before["bytes"])
 
 
 def beside_one(row, step, one, times, kinds):
@@ -269,6 +281,14 @@ def print_rows(rows, peers):
                       *(time_words(row["peers_us"][name]) if name in row["peers_us"] else "-"
                         for name in peers)])
     table(lines)
+    print("p99 over median of the step; time per byte over that of the size before")
+    lines = [["step", "alloc p99", "private p99", "best peer p99", "alloc cliff", "private cliff"]]
+    for row in rows:
+        ours = [row["ours"][each] for each in ("alloc", "private")]
+        lines.append([row["step"], *(f"{each['step_tail']:.2f}" for each in ours),
+                      f"{row['best_tail']:.2f}" if "best_tail" in row else "-",
+                      *(f"{each['cliff']:.2f}" if "cliff" in each else "-" for each in ours)])
+    table(lines)
     lists = [row for row in rows if "own_one_ratio" in row["ours"]["alloc"]]
     if lists:
         print("lists: time over that of our one call")
@@ -306,6 +326,7 @@ def compare(options, setup):
     where = f"{options.hosts} hosts{link}, " if options.hosts > 1 else ""
     print(f"{where}{options.ranks} ranks a host; us, medians of {options.rounds} interleaved "
           "rounds; ratio: best peer / ours, all of the step")
+    add_cliffs(rows)
     print_rows(rows, list(dict.fromkeys(name for row in rows for name in row["peers_us"])))
     for name, why in absent.items():
         print(f"absent: {name}: {why}")
