@@ -4,6 +4,7 @@
 // Virtual time, so the same wherever it runs.
 //
 //   parallax_algorithms [ethernet|infiniband] [hosts,...] [ranks a host,...] [elements,...]
+//                       [domains of memory of a host]
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -110,6 +111,7 @@ SimOptions options_of(const std::string& link, const HostMap& hosts) {
   SimOptions options;
   options.world = static_cast<uint32_t>(hosts.host_of.size());
   options.host_of.assign(hosts.host_of.begin(), hosts.host_of.end());
+  options.domain_of.assign(hosts.domain_of.begin(), hosts.domain_of.end());
   options.adversarial = false;
   options.intra_host.bytes_per_second = 1e15;  // Rank charges for them
   if (link == "ethernet") options.inter_host = {20'000, 2'000, 0, 1.25e9, 0};  // 10 Gbit/s
@@ -124,10 +126,12 @@ CostConstants constants_of(const SimOptions& options) {
                     static_cast<uint64_t>(1e12 / model.bytes_per_second)};
   };
   const auto byte_ps = static_cast<uint64_t>(options.compute_ns_per_byte * 1000);
-  CostConstants constants = {.inside = link(options.intra_host),
-                             .between = link(options.inter_host),
-                             .sum_byte_ps = {byte_ps, byte_ps, byte_ps, byte_ps},
-                             .copy_byte_ps = byte_ps};
+  CostConstants constants = {
+      .inside = link(options.intra_host),
+      .between = link(options.inter_host),
+      .sum_byte_ps = {byte_ps, byte_ps, byte_ps, byte_ps},
+      .copy_byte_ps = byte_ps,
+      .across_byte_ps = static_cast<uint64_t>(1e12 / options.bus_bytes_per_second)};
   constants.inside.byte_ps = byte_ps;
   return constants;
 }
@@ -154,12 +158,22 @@ double simulated_us(const SimOptions& options, Job& job) {
   return static_cast<double>(last_ns) / 1000;
 }
 
-void compare(const std::string& link, uint32_t host_count, uint32_t each, uint64_t elements) {
+HostMap with_domains(HostMap hosts, uint32_t domains, uint32_t each) {
+  std::vector<NearMemory> places;
+  for (uint32_t rank = 0; rank < hosts.host_of.size(); ++rank) {
+    places.push_back({.node = rank % each * domains / each});
+  }
+  set_domains(&hosts, places);
+  return hosts;
+}
+
+void compare(const std::string& link, uint32_t host_count, uint32_t each, uint64_t elements,
+             uint32_t domains) {
   std::vector<std::string> names;
   for (uint32_t rank = 0; rank < host_count * each; ++rank) {
     names.push_back(std::to_string(rank / each));
   }
-  const HostMap hosts = map_hosts(names);
+  const HostMap hosts = with_domains(map_hosts(names), domains, each);
   const SimOptions options = options_of(link, hosts);
   AlgorithmChoice choice(hosts);
   choice.use(constants_of(options));
@@ -202,12 +216,14 @@ int run(int argc, char** argv) {
       link.c_str());
   for (const DenseAlgorithm& algorithm : kDenseAlgorithms) std::printf(" %19s", algorithm.name);
   std::printf("  best     chosen   ratio\n");
+  const uint64_t domains = std::stoull(argument(5, "1"));
   for (const uint64_t each : numbers(argument(3, "1"))) {
     for (const uint64_t hosts : numbers(argument(2, "2,4,8,16,32,64"))) {
       for (const uint64_t elements : numbers(argument(4, "16,1024,8192,65536,524288,4194304"))) {
         const uint64_t world = hosts * each;
         if (world * elements > kElementsMax || world * world > kPairsMax) continue;
-        compare(link, static_cast<uint32_t>(hosts), static_cast<uint32_t>(each), elements);
+        compare(link, static_cast<uint32_t>(hosts), static_cast<uint32_t>(each), elements,
+                static_cast<uint32_t>(domains));
       }
     }
   }

@@ -15,6 +15,9 @@ namespace {
 // squared.
 constexpr uint32_t kRanksPlayed = 16;
 constexpr uint32_t kHostRanksPlayed = 4;
+// Of one host with several domains, all of most machines: what crosses between domains grows with
+// the ranks of each, and follows from no smaller host.
+constexpr uint32_t kDomainRanksPlayed = 128;
 
 // Another than the direct one must be better by more than this part: below, a choice would flap
 // with the measurement, and gain nothing.
@@ -40,7 +43,8 @@ std::vector<uint32_t> ranks_of(const HostMap& hosts, uint32_t parties) {
     const bool single = hosts.ranks_of.size() == 1;
     const size_t count = std::min<size_t>(of_host.size(), single ? parties : kHostRanksPlayed);
     if (!single && parties-- == 0) break;
-    ranks.insert(ranks.end(), of_host.begin(), of_host.begin() + static_cast<ptrdiff_t>(count));
+    // Spread evenly, so that domains of memory have their shares.
+    for (size_t i = 0; i < count; ++i) ranks.push_back(of_host[i * of_host.size() / count]);
   }
   return ranks;
 }
@@ -56,6 +60,7 @@ void AlgorithmChoice::use(const CostConstants& constants) {
 DenseShape AlgorithmChoice::own(DenseShape shape) const {
   shape.hosts = static_cast<uint32_t>(hosts_.ranks_of.size());
   shape.ranks = static_cast<uint32_t>(hosts_.host_of.size());
+  shape.domains = shape.hosts == 1 ? domain_count(hosts_, 0) : 1;
   return shape;
 }
 
@@ -109,7 +114,8 @@ uint64_t AlgorithmChoice::time(const DenseAlgorithm& algorithm, const DenseShape
     for (const auto& ranks : hosts_.ranks_of) each = std::max<uint32_t>(each, ranks.size());
     each = std::min(each, kHostRanksPlayed);
   }
-  const uint32_t few = std::bit_floor(std::max(4u, kRanksPlayed / 2 / each));
+  const uint32_t few = shape.domains > 1 ? kDomainRanksPlayed / 2
+                                         : std::bit_floor(std::max(4u, kRanksPlayed / 2 / each));
   if (algorithm.growth == Growth::kByLevel) return time_by_level(algorithm, shape, sum);
   if (algorithm.growth == Growth::kNone || parties <= 2 * few) {
     return time_of(algorithm, shape, sum, parties);

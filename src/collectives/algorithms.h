@@ -31,6 +31,7 @@ struct DenseShape {
   uint64_t elements = 0;
   uint32_t hosts = 1;
   uint32_t ranks = 1;
+  uint32_t domains = 1;   // of memory, of the one host; of several hosts 1
   bool ordered = false;   // hosts must be summed in their order
   bool returned = true;   // every rank gets the sum, not only its owners
   bool of_hosts = false;  // see AllreduceShape
@@ -88,6 +89,12 @@ inline uint32_t direct_rounds(const DenseShape& shape) {
   return (shape.of_hosts ? 0 : inside) + between + (shape.returned ? inside + between : 0);
 }
 
+// Inside a domain, between them, and back.
+inline uint32_t levels_rounds(const DenseShape& shape) {
+  if (shape.domains == 1) return direct_rounds(shape);
+  return shape.returned ? 4 : 2;
+}
+
 inline uint32_t halving_rounds(const DenseShape& shape) {
   const uint32_t inside = shape.ranks > shape.hosts ? 1 : 0;
   const uint32_t beyond = std::has_single_bit(shape.hosts) ? 0 : 1;
@@ -127,6 +134,11 @@ inline constexpr DenseAlgorithm kDenseAlgorithms[] = {
     {"ring", "once round all ranks to be summed, once round to be handed out",
      [](const DenseShape& shape) { return shape.hosts >= kOthersHostsMin && is_for_all(shape); },
      allreduce_ring, ring_rounds, true, Growth::kByHost},
+    {"levels", "summed inside domains of memory of a host, then between them by columns",
+     [](const DenseShape& shape) {
+       return shape.domains > 1 && shape.domains < shape.ranks && is_for_all(shape);
+     },
+     allreduce_levels, levels_rounds, true, Growth::kByHost},
     {"direct", "reduce-scatter to the owners, then allgather",
      [](const DenseShape&) { return true; }, allreduce_direct, direct_rounds, true,
      Growth::kByHost},

@@ -30,6 +30,11 @@ struct AllreduceShape {
 // one host leader and owner are one rank, and each range travels once each way.
 Schedule allreduce_direct(const AllreduceShape& shape);
 
+// The same on one host, with its domains of memory in the place of hosts: of each range what
+// crosses between domains is one sum of each, and one total to each, whatever ranks they have. Sums
+// follow domains, so `ordered` is not the order of ranks.
+Schedule allreduce_levels(const AllreduceShape& shape);
+
 // Everything from every rank to every other, and each sums all of it, in the order of ranks: one
 // round where others take two, for as many elements as there are ranks besides this one, times
 // over. For few elements and few ranks. Rank `variable` of the world counts as the owner.

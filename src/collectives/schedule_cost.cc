@@ -71,6 +71,7 @@ DenseShape ScheduleCosts::shape_of(const Partition& partition, const Way& way) c
   return {.elements = partition.elements(),
           .hosts = static_cast<uint32_t>(hosts_.ranks_of.size()),
           .ranks = static_cast<uint32_t>(hosts_.host_of.size()),
+          .domains = hosts_.ranks_of.size() == 1 ? domain_count(hosts_, 0) : 1,
           .ordered = way.ordered,
           .returned = way.returned,
           .of_hosts = way.of_hosts};

@@ -24,8 +24,10 @@ ScheduleTime::ScheduleTime(const std::vector<Schedule>& schedules, uint64_t elem
                            const HostMap& hosts)
     : elements_(elements),
       host_of_(hosts.host_of.begin(), hosts.host_of.end()),
+      domain_of_(hosts.domain_of.begin(), hosts.domain_of.end()),
       hosts_(static_cast<uint32_t>(hosts.ranks_of.size())),
       inputs_(schedules.size()) {
+  domain_of_.resize(host_of_.size());  // where no host has several
   std::vector<ScheduleWiring> wirings;
   std::vector<uint32_t> first_operation, first_cell;
   uint32_t operations = 0, cells = 0;
@@ -74,7 +76,8 @@ class ScheduleTime::Run {
         pieces_(std::clamp<uint64_t>(bytes_of(schedules.longest_) / kMessageBytes, 1, kPiecesMax)),
         ranks_(schedules.inputs_.size()),
         out_free_(schedules.hosts_),
-        in_free_(schedules.hosts_) {
+        in_free_(schedules.hosts_),
+        bus_free_(schedules.hosts_) {
     left_.reserve(schedules.cells_.size() * pieces_);
     for (const Cell& cell : schedules.cells_) {
       left_.insert(left_.end(), pieces_, cell.addends);
@@ -207,8 +210,14 @@ class ScheduleTime::Run {
     const uint64_t moving = bytes * link.byte_ps;
     uint64_t arrival = 0;
     if (inside) {
+      const uint64_t start = free;
       free += moving;
       arrival = free + link.latency_ns * kPsPerNs;
+      if (of_.domain_of_[from] != of_.domain_of_[to]) {
+        uint64_t& bus = bus_free_[of_.host_of_[from]];
+        bus = std::max(start, bus) + bytes * what_.constants.across_byte_ps;
+        arrival = std::max(arrival, bus + link.latency_ns * kPsPerNs);
+      }
     } else {
       uint64_t& out = out_free_[of_.host_of_[from]];
       uint64_t& in = in_free_[of_.host_of_[to]];
@@ -228,6 +237,7 @@ class ScheduleTime::Run {
   const uint64_t pieces_;
   std::vector<Rank> ranks_;
   std::vector<uint64_t> out_free_, in_free_;  // ports, by host
+  std::vector<uint64_t> bus_free_;            // between domains, by host
   std::vector<uint32_t> left_;                // by cell and piece: addends that are still to come
   std::vector<Message> messages_;
   std::vector<Part> to_send_;

@@ -6,7 +6,8 @@
 // The model. A rank does one thing at a time: it takes in the messages that have come, adds and
 // copies what they bring and what that completes, and sends what that lets go, packed by peer as
 // the outbox does. A message costs each end its overhead; inside a host it costs the sender its
-// bytes too, between hosts the port of each host, one message at a time. A rank's own addend is
+// bytes too, between hosts the port of each host, one message at a time; what crosses between
+// domains of memory of a host takes its turn on the one bus that they share. A rank's own addend is
 // read as the next comes, and takes no time. Long ranges move in a few pieces, so that hops
 // overlap.
 //
@@ -57,7 +58,7 @@ class ScheduleTime {
 
   uint64_t elements_;
   uint64_t longest_ = 0;  // of the operations' ranges
-  std::vector<uint32_t> host_of_;
+  std::vector<uint32_t> host_of_, domain_of_;
   uint32_t hosts_;
   std::vector<Operation> operations_;
   std::vector<Cell> cells_;

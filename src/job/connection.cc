@@ -51,6 +51,10 @@ nlohmann::json connection_report(const Connection& connection, const HostMap& ho
   nlohmann::json named = nlohmann::json::array();
   for (size_t i = 0; i < hosts.names.size(); ++i) {
     named.push_back({{"name", hosts.names[i]}, {"ranks", hosts.ranks_of[i]}});
+    if (hosts.domain_of.empty()) continue;
+    std::vector<std::vector<uint32_t>> domains(domain_count(hosts, static_cast<uint32_t>(i)));
+    for (const uint32_t rank : hosts.ranks_of[i]) domains[hosts.domain_of[rank]].push_back(rank);
+    named.back()["domains"] = domains;
   }
   return {{"hosts", named},
           {"carrier", connection.carrier},

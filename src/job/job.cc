@@ -194,6 +194,7 @@ Status Job::meet(int64_t deadline_ns) {
   const uint32_t host = hosts_.host_of[options_.rank];
   PARALLAX_RETURN_IF_ERROR(binding_.decide(hosts_.local_of[options_.rank],
                                            static_cast<uint32_t>(hosts_.ranks_of[host].size())));
+  mine.place = binding_.place();
   mine.job = all[0].job;
   // Odd, and so never 0.
   epoch_ = static_cast<uint32_t>(mine.job ^ mine.job >> 32) | 1;
@@ -299,6 +300,9 @@ Status Job::connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_n
     mine.network_address = network->address();
   }
   PARALLAX_RETURN_IF_ERROR(exchange_addresses(mine, deadline_ns, &all));
+  std::vector<NearMemory> places;
+  for (const Endpoint& endpoint : all) places.push_back(endpoint.place);
+  set_domains(&hosts_, places);
   std::vector<Router::Part> parts;
   std::vector<Endpoint> neighbours;
   std::vector<uint32_t> local_ranks, remote_ranks;

@@ -2,6 +2,9 @@
 // From settings to a plan, from the plan to a binding, and the report. See job_binding.h.
 #include "job/job_binding.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "topology/pu_list.h"
 
 namespace parallax {
@@ -13,7 +16,8 @@ Status JobBinding::prepare(const std::string& bind, const std::string& xml_path)
   if (!parsed.ok()) return parsed.prefixed("open: ");
   if (xml_path_.empty()) {
     if (request_.bind.mode == Bind::Mode::kNone) return {};
-    if (request_.bind.mode == Bind::Mode::kAuto && online_numa_nodes().size() == 1) {
+    if (request_.bind.mode == Bind::Mode::kAuto && online_numa_nodes().size() == 1 &&
+        one_last_cache()) {
       plan_.why = "the machine has one NUMA node";
       return {};
     }
@@ -45,6 +49,15 @@ Status JobBinding::decide(uint32_t local_rank, uint32_t local_world) {
     const Status placed = plan_binding(topology_, request_, &plan_);
     if (!placed.ok()) return placed.prefixed("open: ");
   }
+  if (decidable_) {
+    std::vector<uint32_t> pus = plan_.pus;
+    for (const NumaNode& node : topology_.numa_nodes) {
+      if (plan_.pus.empty()) pus.insert(pus.end(), node.allowed.begin(), node.allowed.end());
+    }
+    std::sort(pus.begin(), pus.end());
+    pus.erase(std::unique(pus.begin(), pus.end()), pus.end());
+    place_ = near_memory(topology_, pus, &place_why_);
+  }
   binding_ = xml_path_.empty() ? std::make_unique<Binding>(plan_.pus, plan_.nodes)
                                : std::make_unique<Binding>();
   return {};
@@ -66,6 +79,11 @@ nlohmann::json JobBinding::report() const {
     placed["refused"] = memory.refused;
     placed["error"] = memory.error;
   }
+  const auto number = [](uint32_t known) {
+    return known == NearMemory::kUnknown ? nlohmann::json() : nlohmann::json(known);
+  };
+  const nlohmann::json domain = {
+      {"node", number(place_.node)}, {"last_cache", number(place_.cache)}, {"why", place_why_}};
   return {{"bind", bind_text_},
           {"topology", xml_path_.empty() ? "this machine" : xml_path_},
           {"local_rank", request_.local_rank},
@@ -74,6 +92,7 @@ nlohmann::json JobBinding::report() const {
           {"nodes", plan_.nodes},
           {"why", plan_.why},
           {"bound", xml_path_.empty() && !plan_.pus.empty()},
+          {"domain", domain},
           {"threads", threads},
           {"memory", placed}};
 }

@@ -22,7 +22,7 @@ class JobBinding {
  public:
   // Both are the texts of the settings. With `xml_path` the machine is the one in that file, and
   // nothing is bound. INVALID, IO: the message names setting, value and remedy. May block for tens
-  // of milliseconds on a machine with several NUMA nodes.
+  // of milliseconds on a machine with several NUMA nodes, or caches of the last level.
   Status prepare(const std::string& bind, const std::string& xml_path);
   // After the rendezvous, before the first thread starts.
   Status decide(uint32_t local_rank, uint32_t local_world);
@@ -31,6 +31,9 @@ class JobBinding {
 
   // From decide() on, the NUMA nodes on which the job runs; empty: any.
   const std::vector<uint32_t>& nodes() const { return plan_.nodes; }
+
+  // From decide() on: where this rank is bound to, or may run.
+  const NearMemory& place() const { return place_; }
 
   // The machine in full, live or from the file. Asks the kernel: tens of milliseconds.
   Status machine(Topology* topology) const;
@@ -44,6 +47,8 @@ class JobBinding {
   bool decidable_ = false;  // topology_ is known
   Topology topology_;       // without devices
   BindingPlan plan_;
+  NearMemory place_;
+  std::string place_why_ = "no memory of the machine is nearer to some ranks, as far as was looked";
   std::unique_ptr<Binding> binding_;
 };
 

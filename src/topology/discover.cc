@@ -137,6 +137,19 @@ std::vector<Cache> caches(hwloc_topology_t tree) {
   return found;
 }
 
+// None where PUs have no such cache to share.
+std::vector<std::vector<uint32_t>> last_caches(hwloc_topology_t tree) {
+  std::vector<std::vector<uint32_t>> pus;
+  for (const hwloc_obj_type_t type : {HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE}) {
+    hwloc_obj_t cache = nullptr;
+    while ((cache = hwloc_get_next_obj_by_type(tree, type, cache)) != nullptr) {
+      pus.push_back(indices_of(cache->cpuset));
+    }
+    if (!pus.empty()) break;
+  }
+  return pus;
+}
+
 Status hwloc_failed(const char* call) {
   return io_error(std::string("hwloc: ") + call + " failed (" +
                   std::system_category().message(errno) +
@@ -219,6 +232,7 @@ Status discover(const DiscoverOptions& options, Topology* topology) {
       topology->numa_nodes[0].memory_bytes = topology->memory_bytes;
     }
     topology->caches = caches(tree.get());
+    topology->last_caches = last_caches(tree.get());
     if (options.devices) {
       find_devices(tree.get(), &topology->numa_nodes, &topology->nics, &topology->gpus);
     }
@@ -227,6 +241,15 @@ Status discover(const DiscoverOptions& options, Topology* topology) {
   std::sort(topology->nics.begin(), topology->nics.end(),
             [](const Nic& a, const Nic& b) { return a.name < b.name; });
   return status;
+}
+
+bool one_last_cache() {
+  std::vector<uint32_t> sharing, online;
+  const bool known =
+      parse_pu_list(first_line("/sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list"),
+                    &sharing) &&
+      parse_pu_list(first_line("/sys/devices/system/cpu/online"), &online);
+  return !known || sharing.size() >= online.size();
 }
 
 std::vector<uint32_t> online_numa_nodes() {

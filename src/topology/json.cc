@@ -25,6 +25,8 @@ Json json_of(const Cache& cache) {
           {"count", cache.count},           {"pus_sharing", cache.pus_sharing}};
 }
 
+Json json_of(const std::vector<uint32_t>& pus) { return pu_list_text(pus); }
+
 Json numa_json(int32_t node) { return node == kNoNumaNode ? Json(nullptr) : Json(node); }
 
 Json json_of(const NicGid& gid);
@@ -91,6 +93,7 @@ std::string topology_json(const Topology& topology) {
                       {"memory_bytes", topology.memory_bytes},
                       {"numa_nodes", list_of(topology.numa_nodes)},
                       {"caches", list_of(topology.caches)},
+                      {"last_caches", list_of(topology.last_caches)},
                       {"nics", list_of(topology.nics)},
                       {"gpus", list_of(topology.gpus)},
                       {"no_nics_why", topology.no_nics_why}};

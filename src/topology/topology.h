@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/near_memory.h"
 #include "base/status.h"
 
 namespace parallax {
@@ -108,9 +109,11 @@ struct Topology {
   uint64_t memory_bytes = 0;
   std::vector<NumaNode> numa_nodes;
   std::vector<Cache> caches;  // by level
-  std::vector<Nic> nics;      // by name
-  std::string no_nics_why;    // where there are none, the reason, with what to do
-  std::vector<Gpu> gpus;      // by PCI bus id
+  // Of each cache of the last level, in the machine's order, the kernel's numbers of its PUs.
+  std::vector<std::vector<uint32_t>> last_caches;
+  std::vector<Nic> nics;    // by name
+  std::string no_nics_why;  // where there are none, the reason, with what to do
+  std::vector<Gpu> gpus;    // by PCI bus id
 
   bool operator==(const Topology&) const = default;
 };
@@ -129,6 +132,14 @@ Status discover(const DiscoverOptions& options, Topology* topology);
 // The text of a file for hwloc_xml. IO, with the path, what to do, and the name of the setting
 // topology_xml that gave it.
 Status read_topology_xml(const std::string& path, std::string* xml);
+
+// Where in the machine a process is that runs on these PUs, and in words, why.
+NearMemory near_memory(const Topology& topology, const std::vector<uint32_t>& pus,
+                       std::string* why);
+
+// Whether all PUs of this machine share a cache of the last level, or the kernel does not say: then
+// and with one NUMA node no memory is nearer to some. Costs two small files, not a discovery.
+bool one_last_cache();
 
 // The kernel's numbers of this machine's NUMA nodes, ascending; empty where it does not say. Costs
 // one small file, not a discovery.

@@ -88,6 +88,8 @@ std::string encode_addresses(const Endpoint& endpoint) {
   std::string out;
   put_number(&out, kAddressMagic);
   put_number(&out, endpoint.rank);
+  put_number(&out, endpoint.place.node);
+  put_number(&out, endpoint.place.cache);
   put_text(&out, endpoint.shm_address, kShmAddressBytesMax);
   put_text(&out, endpoint.network_address, kNetworkAddressBytesMax);
   PARALLAX_CHECK(out.size() <= kEndpointBytesMax);
@@ -98,9 +100,11 @@ Status decode_addresses(std::span<const std::byte> blob, Endpoint* endpoint) {
   if (blob.size() > kEndpointBytesMax) return garbage("too long");
   ByteReader reader({reinterpret_cast<const char*>(blob.data()), blob.size()});
   uint32_t magic = 0, rank = 0;
+  NearMemory place;
   std::string shm_address, network_address;
   if (!reader.number(&magic) || magic != kAddressMagic) return garbage("not its addresses");
-  if (!reader.number(&rank) || !reader.text(&shm_address, kShmAddressBytesMax) ||
+  if (!reader.number(&rank) || !reader.number(&place.node) || !reader.number(&place.cache) ||
+      !reader.text(&shm_address, kShmAddressBytesMax) ||
       !reader.text(&network_address, kNetworkAddressBytesMax)) {
     return garbage("cut short or a length out of range");
   }
@@ -109,6 +113,7 @@ Status decode_addresses(std::span<const std::byte> blob, Endpoint* endpoint) {
     return invalid("the addresses of rank " + std::to_string(rank) + " stand where those of rank " +
                    std::to_string(endpoint->rank) + " belong");
   }
+  endpoint->place = place;
   endpoint->shm_address = std::move(shm_address);
   endpoint->network_address = std::move(network_address);
   return {};

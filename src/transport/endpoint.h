@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/near_memory.h"
 #include "base/status.h"
 #include "base/usable_cores.h"
 
@@ -33,6 +34,7 @@ struct Endpoint {
   std::string host;            // parallax_options_t.host, or the machine's name
   std::string machine;         // boot id: tells "same machine" where host is overridden
   UsableCores cores;           // of the thread that opens; without the quota's file
+  NearMemory place;            // as it is bound
   std::string shm_address;     // of the shm transport: an abstract unix socket's name
   std::string network_address;  // of the transport between hosts; empty: there is none
 };
@@ -40,11 +42,11 @@ struct Endpoint {
 // 0.2.0 of 200.
 std::string version_text(uint32_t version);
 
-// All but the addresses.
+// All but place and addresses.
 std::string encode_endpoint(const Endpoint& endpoint);
 Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint);
-// The rank and its addresses. Those are added to an endpoint that was decoded before; INVALID: it
-// is another rank's.
+// The rank, its place and its addresses. Those are added to an endpoint that was decoded before;
+// INVALID: it is another rank's.
 std::string encode_addresses(const Endpoint& endpoint);
 Status decode_addresses(std::span<const std::byte> blob, Endpoint* endpoint);
 

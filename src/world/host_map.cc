@@ -56,14 +56,65 @@ HostMap map_hosts(std::span<const std::string> host_names) {
   return map;
 }
 
+namespace {
+
+// By rank of one host, its domain; empty: they have one.
+std::vector<uint32_t> number_domains(const std::vector<uint32_t>& ranks,
+                                     std::span<const NearMemory> places,
+                                     uint32_t NearMemory::*level) {
+  std::vector<uint32_t> seen, numbers;
+  for (const uint32_t rank : ranks) {
+    const uint32_t place = places[rank].*level;
+    if (place == NearMemory::kUnknown) return {};
+    const auto found = std::find(seen.begin(), seen.end(), place);
+    numbers.push_back(static_cast<uint32_t>(found - seen.begin()));
+    if (found == seen.end()) seen.push_back(place);
+  }
+  return seen.size() > 1 ? numbers : std::vector<uint32_t>();
+}
+
+}  // namespace
+
+void set_domains(HostMap* hosts, std::span<const NearMemory> places) {
+  std::vector<uint32_t> domain_of(hosts->host_of.size());
+  bool any = false;
+  for (const std::vector<uint32_t>& ranks : hosts->ranks_of) {
+    std::vector<uint32_t> numbers = number_domains(ranks, places, &NearMemory::node);
+    if (numbers.empty()) numbers = number_domains(ranks, places, &NearMemory::cache);
+    for (size_t i = 0; i < numbers.size(); ++i) domain_of[ranks[i]] = numbers[i];
+    any = any || !numbers.empty();
+  }
+  hosts->domain_of = any ? std::move(domain_of) : std::vector<uint32_t>();
+}
+
+uint32_t domain_count(const HostMap& hosts, uint32_t host) {
+  uint32_t last = 0;
+  if (hosts.domain_of.empty()) return 1;
+  for (const uint32_t rank : hosts.ranks_of[host]) last = std::max(last, hosts.domain_of[rank]);
+  return last + 1;
+}
+
+HostMap domains_as_hosts(const HostMap& hosts) {
+  if (hosts.domain_of.empty()) return hosts;
+  std::vector<std::string> names;
+  for (uint32_t rank = 0; rank < hosts.host_of.size(); ++rank) {
+    names.push_back(std::to_string(hosts.host_of[rank]) + "/" +
+                    std::to_string(hosts.domain_of[rank]));
+  }
+  return map_hosts(names);
+}
+
 HostMap part_of(const HostMap& hosts, std::span<const uint32_t> ranks) {
   std::vector<std::string> names;
   std::vector<uint32_t> job_ranks;
+  std::vector<NearMemory> places;
   for (const uint32_t rank : ranks) {
     names.push_back(hosts.names[hosts.host_of[rank]]);
     job_ranks.push_back(job_rank(hosts, rank));
+    if (!hosts.domain_of.empty()) places.push_back({.node = hosts.domain_of[rank]});
   }
   HostMap part = map_hosts(names);
+  if (!places.empty()) set_domains(&part, places);
   part.job_rank_of = std::move(job_ranks);
   return part;
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/near_memory.h"
 #include "base/shared_array.h"
 #include "base/status.h"
 
@@ -27,6 +28,9 @@ struct HostMap {
   uint32_t column_count = 0;
   SharedArray<std::vector<uint32_t>> owners_of_column;
   SharedArray<uint32_t> place_in_column;
+  // Domains of memory (set_domains): by rank, which of those on its host it lies in, counted from
+  // the lowest rank's. Empty: no host has more than one.
+  SharedArray<uint32_t> domain_of;
   // Of a part of a job (part_of): by rank, what the whole job calls it. Empty: it is the whole.
   SharedArray<uint32_t> job_rank_of;
 
@@ -35,6 +39,14 @@ struct HostMap {
 
 // `host_names` by rank. Equal names are one host, the empty name included.
 HostMap map_hosts(std::span<const std::string> host_names);
+
+// Domains of the ranks of each host: NUMA nodes, where its ranks lie on several, else caches of the
+// last level. A host of which a rank does not know its place, or may run at several, has one.
+void set_domains(HostMap* hosts, std::span<const NearMemory> places);
+// How many a host has.
+uint32_t domain_count(const HostMap& hosts, uint32_t host);
+// The map in which each domain is a host of its own.
+HostMap domains_as_hosts(const HostMap& hosts);
 
 // The map of a part: of these distinct ranks of `hosts`, which are numbered in this order.
 HostMap part_of(const HostMap& hosts, std::span<const uint32_t> ranks);

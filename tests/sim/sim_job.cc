@@ -71,6 +71,7 @@ SimVerdict SimJob::run() {
   verdict_.trace_hash = world_.trace_hash();
   verdict_.events = world_.events_count();
   verdict_.messages = world_.network().messages_count();
+  verdict_.across_bytes = world_.network().across_bytes();
   verdict_.end_ns = world_.now_ns();
   for (const auto& rank : ranks_) {
     verdict_.pulls_checked += rank->pulls_checked();

@@ -26,6 +26,7 @@ struct SimVerdict {
   uint64_t trace_hash = 0;
   uint64_t events = 0;
   uint64_t messages = 0;
+  uint64_t across_bytes = 0;  // between domains of memory
   uint64_t pulls_checked = 0;
   uint64_t reduces_checked = 0;
   uint64_t collectives_checked = 0;

@@ -17,6 +17,15 @@ inline HostMap host_map(const std::vector<uint32_t>& hosts) {
   return map_hosts(names);
 }
 
+// One host of ranks in these domains of memory.
+inline HostMap map_of_domains(const std::vector<uint32_t>& domains) {
+  HostMap hosts = host_map(std::vector<uint32_t>(domains.size()));
+  std::vector<NearMemory> places;
+  for (const uint32_t domain : domains) places.push_back({.node = domain});
+  set_domains(&hosts, places);
+  return hosts;
+}
+
 }  // namespace parallax::testkit
 
 #endif  // PARALLAX_TESTS_SUPPORT_HOST_MAP_OF_H_

@@ -31,6 +31,7 @@ struct XmlMachine {
   uint32_t packages = 2;
   uint32_t nodes_per_package = 1;
   uint32_t pus_per_node = 2;                     // a core each
+  uint32_t caches_per_node = 1;                  // of the last level
   std::vector<uint32_t> allowed = {};            // PUs; none: all
   std::vector<std::vector<XmlBridge>> pci = {};  // by NUMA node; may be shorter
   uint64_t memory_per_node = 8589934592;
@@ -141,15 +142,28 @@ class XmlWriter {
            sets(run(node * machine_.pus_per_node, machine_.pus_per_node), {index}) + "/>";
   }
 
+  Text cache() {
+    return open("L3Cache") +
+           "cache_size=\"16777216\" depth=\"3\" cache_linesize=\"64\" "
+           "cache_associativity=\"0\" cache_type=\"0\" ";
+  }
+
   Text node(uint32_t index) {
     const uint32_t first = index * machine_.pus_per_node;
-    Text text = open("L3Cache") +
-                "cache_size=\"16777216\" depth=\"3\" cache_linesize=\"64\" "
-                "cache_associativity=\"0\" cache_type=\"0\" " +
-                sets(run(first, machine_.pus_per_node), memory_of(index, 1)) + ">";
+    // Memory lies beside what has all of the node's PUs: its cache, or a group of several.
+    const bool grouped = machine_.caches_per_node > 1;
+    const Text where = sets(run(first, machine_.pus_per_node), memory_of(index, 1)) + ">";
+    Text text = grouped ? open("Group") + where : cache() + where;
     text += memory(index, machine_.memory_per_node, index);
     if (machine_.with_hbm) text += memory(nodes() + index, machine_.memory_per_node / 4, index);
-    for (uint32_t i = 0; i < machine_.pus_per_node; ++i) text += core(first + i, index);
+    const uint32_t sharing = machine_.pus_per_node / machine_.caches_per_node;
+    for (uint32_t i = 0; i < machine_.pus_per_node; ++i) {
+      if (grouped && i % sharing == 0) {
+        text += cache() + sets(run(first + i, sharing), memory_of(index, 1)) + ">";
+      }
+      text += core(first + i, index);
+      if (grouped && i % sharing == sharing - 1) text += "</object>";
+    }
     if (index < machine_.pci.size()) {
       for (const XmlBridge& each : machine_.pci[index]) text += bridge(each, 0);
     }

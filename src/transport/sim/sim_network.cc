@@ -94,6 +94,8 @@ void SimNetwork::depart(SimLink& out, SimMessage* message, int64_t extra_ns) {
   const bool has_port =
       options_.incast && !ports_.same_host(out.from, out.to) && message->kind != WireKind::kAck;
   if (!has_port) arrive_ns += SimPorts::wire_ns(wire, bytes);
+  arrive_ns =
+      std::max(arrive_ns, ports_.cross(out.from, out.to, bytes, start_ns) + wire.latency_ns);
   arrive_ns = std::max(arrive_ns, out.arrive_floor_ns);
   out.arrive_floor_ns = arrive_ns;
   if (has_port) {

@@ -56,6 +56,8 @@ class SimNetwork {
   void inject(uint32_t from, uint32_t to, std::span<const std::byte> bytes);
 
   uint64_t messages_count() const { return seen_.sent_count(); }
+  // Between domains of memory of a host.
+  uint64_t across_bytes() const { return ports_.across_bytes(); }
   uint64_t bytes_count() const { return seen_.sent_bytes(); }
   // Sends whose borrowed segments were changed before completion: a bug of the caller.
   uint64_t borrow_violations() const { return borrow_violations_; }

@@ -21,10 +21,12 @@ struct LinkModel {
 
 struct SimOptions {
   uint32_t world = 1;
-  std::vector<uint32_t> host_of = {};  // host index of each rank; empty: one host
+  std::vector<uint32_t> host_of = {};    // host index of each rank; empty: one host
+  std::vector<uint32_t> domain_of = {};  // of memory on its host, of each rank; empty: one a host
   uint64_t seed = 1;
 
   LinkModel intra_host{300, 100, 20, 12e9, 0};      // memory; a port per rank
+  double bus_bytes_per_second = 40e9;               // between domains; one for a host
   LinkModel inter_host{2'000, 300, 50, 12.5e9, 0};  // 100 Gbit/s; a port per host
 
   bool incast = true;         // a host's port takes in one message at a time

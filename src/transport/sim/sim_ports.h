@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SimPorts: when a message leaves its port and when the other port has taken it in, by the link
-// model. Between hosts the ranks of a host share its port; within one each rank has its own. One
-// thread; never blocks.
+// model. Between hosts the ranks of a host share its port; within one each rank has its own, and
+// all share the bus between domains of memory. One thread; never blocks.
 #ifndef PARALLAX_TRANSPORT_SIM_SIM_PORTS_H_
 #define PARALLAX_TRANSPORT_SIM_SIM_PORTS_H_
 
@@ -27,11 +27,17 @@ class SimPorts {
   int64_t send(uint32_t from, uint32_t to, size_t bytes, int64_t ready_ns);
   // The receiving host's port takes in one message at a time. Returns when it has all of it.
   int64_t take_in(uint32_t from, uint32_t to, size_t bytes, int64_t now_ns);
+  // What crosses between domains of a host is through their bus at its earliest, after it was sent
+  // at `start_ns`; what does not, at once.
+  int64_t cross(uint32_t from, uint32_t to, size_t bytes, int64_t start_ns);
+  // So far, through the buses of all hosts.
+  uint64_t across_bytes() const { return across_bytes_; }
 
  private:
   const SimOptions& options_;
   const std::vector<uint32_t>& host_of_;
-  std::vector<int64_t> host_send_free_ns_, host_take_free_ns_, rank_send_free_ns_;
+  std::vector<int64_t> host_send_free_ns_, host_take_free_ns_, rank_send_free_ns_, bus_free_ns_;
+  uint64_t across_bytes_ = 0;
 };
 
 }  // namespace parallax

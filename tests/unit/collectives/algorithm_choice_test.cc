@@ -59,6 +59,32 @@ TEST(AlgorithmChoice, OneShotGivesWayOnSlowLinks) {
   EXPECT_NE(chosen(6, 1024, slow, {.held = true}), "oneshot");
 }
 
+std::string chosen_of_domains(const std::vector<uint32_t>& domains, uint64_t elements,
+                              const DenseShape& way = {}, const CostConstants& constants = {}) {
+  const HostMap map = testkit::map_of_domains(domains);
+  AlgorithmChoice choice(map);
+  choice.use(constants);
+  DenseShape shape = way;
+  shape.elements = elements;
+  return choice.of(shape, SumType::kF32).name;
+}
+
+// Given large machines, expect what crosses between domains to be spared where elements are many,
+// and rounds where they are few and cost most; and with one domain, or a rank in each, nothing new.
+TEST(AlgorithmChoice, LevelsPayWhereManyElementsCross) {
+  CostConstants far;
+  far.inside = {1'000'000, 0, 100};
+  for (const auto& [domains, each] :
+       {std::pair{8u, 8u}, std::pair{2u, 32u}, std::pair{8u, 16u}, std::pair{4u, 96u}}) {
+    const std::vector<uint32_t> layout = layout_of(domains, each);
+    EXPECT_EQ(chosen_of_domains(layout, 1 << 22), "levels") << domains << " x " << each;
+    EXPECT_EQ(chosen_of_domains(layout, 1, {}, far), "direct") << domains << " x " << each;
+    EXPECT_EQ(chosen_of_domains(layout, 1 << 22, {.ordered = true}), "direct");
+  }
+  EXPECT_EQ(chosen_of_domains(layout_of(1, 64), 1 << 22), "direct");
+  EXPECT_EQ(chosen_of_domains(layout_of(8, 1), 1 << 22), "direct");
+}
+
 // Given every job and size, expect a sum in order never to go by what follows another.
 TEST(AlgorithmChoice, OrderedSumsKeepTheirOrder) {
   for (const uint32_t hosts : {1u, 2u, 5u, 33u, 200u}) {

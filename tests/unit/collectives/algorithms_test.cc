@@ -71,6 +71,19 @@ TEST(Algorithms, FewElementsOfFewRanksMayGoInOneShot) {
   }
 }
 
+// Given one host, expect levels where it has several domains of memory, some of them with several
+// ranks, and sums need no order.
+TEST(Algorithms, DomainsOfOneHostMayBeLevels) {
+  const auto may = [](DenseShape shape) { return applying(shape).contains("levels"); };
+  EXPECT_TRUE(may({.elements = 1, .ranks = 8, .domains = 2}));
+  EXPECT_TRUE(may({.elements = 1, .ranks = 3, .domains = 2}));
+  EXPECT_FALSE(may({.elements = 1, .ranks = 8, .domains = 1}));
+  EXPECT_FALSE(may({.elements = 1, .ranks = 8, .domains = 8}));
+  EXPECT_FALSE(may({.elements = 0, .ranks = 8, .domains = 2}));
+  EXPECT_FALSE(may({.elements = 1, .ranks = 8, .domains = 2, .ordered = true}));
+  EXPECT_FALSE(may({.elements = 1, .ranks = 8, .domains = 2, .returned = false}));
+}
+
 // Given the names of methods, expect what comes back to be as plans say.
 TEST(Algorithms, TheWayBackIsTheMethods) {
   for (const RowAlgorithm& algorithm : kRowAlgorithms) {

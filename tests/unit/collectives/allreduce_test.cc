@@ -29,6 +29,11 @@ struct Builder {
   Schedule (*build)(const AllreduceShape& shape);
   bool ordered;      // it can keep an order
   bool kept = true;  // owners alone may have the sum
+  bool by_domains = false;
+  // Of it a layout is one of domains, on one host.
+  HostMap map(const std::vector<uint32_t>& layout) const {
+    return by_domains ? testkit::map_of_domains(layout) : testkit::host_map(layout);
+  }
 };
 
 // As test listings show it.
@@ -40,6 +45,7 @@ constexpr Builder kBuilders[] = {
     {"ring", allreduce_ring, false},
     {"oneshot", allreduce_oneshot, true, false},
     {"halving", allreduce_halving, false, false},
+    {"levels", allreduce_levels, false, true, true},
 };
 
 // A world of schedules that has been run.
@@ -79,7 +85,7 @@ void prove(const Builder& builder, const std::vector<uint32_t>& layout, uint64_t
   SCOPED_TRACE(std::string(builder.name) + ", world " + std::to_string(world) + ", " +
                std::to_string(elements) + " elements" + (ordered ? ", ordered" : "") +
                (returned ? "" : ", kept by the owners"));
-  const HostMap hosts = testkit::host_map(layout);
+  const HostMap hosts = builder.map(layout);
   const Proof proof(builder, hosts, elements, ordered, returned, std::vector<double>(world, 1));
   ASSERT_EQ(proof.wrong, "");
   uint64_t owned = 0;
@@ -197,6 +203,29 @@ TEST(AllreduceDirect, OneHostHasNoSecondLeg) {
     ASSERT_EQ(proof.wrong, "");
     EXPECT_EQ(proof.run->messages(), uint64_t{2} * world * (world - 1));
   }
+}
+
+// Given four domains of four ranks, expect of each range one sum of each other domain to cross, and
+// one total to each.
+TEST(AllreduceLevels, ADomainsSumCrossesOnce) {
+  std::vector<uint32_t> domains(16);
+  for (uint32_t rank = 0; rank < 16; ++rank) domains[rank] = rank % 4;
+  const HostMap hosts = testkit::map_of_domains(domains);
+  const Partition partition(256 * 16, 1, false, testkit::a_slot_each(16), 3);
+  const auto crossing = [&](Schedule (*build)(const AllreduceShape&)) {
+    uint64_t elements = 0;
+    for (uint32_t rank = 0; rank < 16; ++rank) {
+      const Columns columns(hosts, rank);
+      for (const Op& op : build({.columns = columns, .partition = partition}).ops) {
+        if (op.kind == OpKind::kSend && domains[op.peer] != domains[rank]) {
+          elements += op.range.count;
+        }
+      }
+    }
+    return elements;
+  };
+  EXPECT_EQ(crossing(allreduce_levels), 2 * 3 * partition.elements());
+  EXPECT_EQ(crossing(allreduce_direct), 2 * 12 * partition.elements());
 }
 
 // Given a ring, expect each range to take one hop fewer than there are ranks, twice.

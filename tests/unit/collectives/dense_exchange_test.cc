@@ -67,6 +67,14 @@ Candidate allreduce_halving() {
           .by_columns = false};
 }
 
+Candidate allreduce_levels() {
+  return {.make = dense_exchange_by("levels"),
+          .shapes = kElementShapes,
+          .applies = unordered,
+          .by_columns = false,
+          .by_domains = true};
+}
+
 Candidate push_pull_elements() {
   return {.make = dense_exchange_by("direct", Method::kPushPull),
           .delivers = false,
@@ -85,6 +93,7 @@ CONFORM_EXCHANGE(allreduce_oneshot, allreduce_oneshot)
 CONFORM_EXCHANGE(allreduce_tree, allreduce_tree)
 CONFORM_EXCHANGE(allreduce_ring, allreduce_ring)
 CONFORM_EXCHANGE(allreduce_halving, allreduce_halving)
+CONFORM_EXCHANGE(allreduce_levels, allreduce_levels)
 CONFORM_EXCHANGE(push_pull_elements, push_pull_elements)
 CONFORM_EXCHANGE(push_pull_elements_uneven, push_pull_elements_uneven)
 

@@ -58,6 +58,8 @@ struct Candidate {
   bool by_columns = true;
   // Some ranks own nothing, and others more than their share.
   bool uneven_owners = false;
+  // The ranks are of one host, and layouts are of its domains of memory.
+  bool by_domains = false;
 };
 
 // Of elements: a range for each of 16 ranks; several sections; fewer blocks than ranks; less than a

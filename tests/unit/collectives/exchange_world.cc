@@ -11,6 +11,7 @@
 
 #include "base/byte_range.h"
 #include "base/check.h"
+#include "support/host_map_of.h"
 #include "support/slot_maps.h"
 
 namespace parallax::exchange_conformance {
@@ -253,7 +254,8 @@ ExchangeWorld::ExchangeWorld(const Candidate& candidate, const Setting& setting)
     : setting_(setting),
       delivers_(candidate.delivers),
       random_(setting.seed),
-      hosts_(map_layout(setting.hosts)),
+      hosts_(candidate.by_domains ? testkit::map_of_domains(setting.hosts)
+                                  : map_layout(setting.hosts)),
       partition_(setting.shape.rows, setting.gradient_elements(), candidate.rows,
                  candidate.uneven_owners ? testkit::uneven_slots(setting.world(), setting.seed)
                                          : testkit::even_slots(setting.world()),

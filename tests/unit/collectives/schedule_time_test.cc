@@ -16,8 +16,9 @@ namespace {
 constexpr uint64_t kElements = 1024;
 
 uint64_t time_of(Schedule (*build)(const AllreduceShape&), const std::vector<uint32_t>& layout,
-                 const CostConstants& constants, uint64_t scaled = kElements) {
-  const HostMap hosts = testkit::host_map(layout);
+                 const CostConstants& constants, uint64_t scaled = kElements,
+                 bool domains = false) {
+  const HostMap hosts = domains ? testkit::map_of_domains(layout) : testkit::host_map(layout);
   const auto world = static_cast<uint32_t>(layout.size());
   const Partition partition(kElements, 1, false, testkit::a_slot_each(world), 0);
   std::vector<Schedule> schedules;
@@ -29,7 +30,7 @@ uint64_t time_of(Schedule (*build)(const AllreduceShape&), const std::vector<uin
       .picoseconds({.elements = scaled, .constants = constants});
 }
 
-CostConstants nothing() { return {{0, 0, 0}, {0, 0, 0}, {0, 0, 0, 0}, 0}; }
+CostConstants nothing() { return {{0, 0, 0}, {0, 0, 0}, {0, 0, 0, 0}, 0, 0}; }
 
 // Given latency alone, expect a hop for each round.
 TEST(ScheduleTime, LatencyIsOfRounds) {
@@ -60,6 +61,20 @@ TEST(ScheduleTime, BytesTakeThePorts) {
   EXPECT_EQ(time_of(allreduce_direct, {0, 1}, constants), out);
   EXPECT_EQ(time_of(allreduce_direct, {0, 1}, constants, 3 * kElements),
             out + 2 * 2 * (kElements / 2 * 4));
+}
+
+// Given a bus between domains that takes its time, expect all that crosses one after the other, on
+// the way there and back, and nothing of what stays.
+TEST(ScheduleTime, DomainsShareTheirBus) {
+  CostConstants constants = nothing();
+  constants.across_byte_ps = 1;
+  const std::vector<uint32_t> two_of_two = {0, 0, 1, 1};
+  const uint64_t quarter = kElements / 4 * 4;
+  // Of each of four ranges two addends cross, and two totals; by levels one each.
+  const uint64_t flat = 16 * (quarter + 32), levels = 8 * (quarter + 32);
+  EXPECT_EQ(time_of(allreduce_direct, two_of_two, constants, kElements, true), flat);
+  EXPECT_EQ(time_of(allreduce_levels, two_of_two, constants, kElements, true), levels);
+  EXPECT_EQ(time_of(allreduce_direct, {0, 0, 0, 0}, constants, kElements, true), 0u);
 }
 
 // Given sums and copies alone, expect what comes to a range, and the result.

@@ -47,6 +47,14 @@ TEST(Connection, TheFirstLineSaysByWhatAndWhy) {
                 "rank 1");
 }
 
+TEST(Connection, TheReportNamesDomainsOfMemory) {
+  HostMap hosts = map_of({"a", "a", "b", "a"});
+  set_domains(&hosts, std::vector<NearMemory>{{1, 0}, {0, 0}, {0, 0}, {1, 0}});
+  const nlohmann::json report = connection_report({}, hosts);
+  EXPECT_EQ(report["hosts"][0]["domains"], (std::vector<std::vector<uint32_t>>{{0, 3}, {1}}));
+  EXPECT_EQ(report["hosts"][1]["domains"], (std::vector<std::vector<uint32_t>>{{2}}));
+}
+
 TEST(Connection, TheReportNamesHostsAndModule) {
   Connection connection;
   connection.carrier_why = "the default";
@@ -57,6 +65,7 @@ TEST(Connection, TheReportNamesHostsAndModule) {
   EXPECT_EQ(report["hosts"][0]["name"], "a");
   EXPECT_EQ(report["hosts"][0]["ranks"], (std::vector<uint32_t>{0, 2}));
   EXPECT_EQ(report["hosts"][1]["ranks"], (std::vector<uint32_t>{1}));
+  EXPECT_FALSE(report["hosts"][0].contains("domains"));
   EXPECT_EQ(report["network"], "tcp on lo");
   EXPECT_EQ(report["carrier_why"], "the default");
   EXPECT_EQ(report["module"]["path"], "/lib/module.so");

@@ -60,6 +60,7 @@ TEST_F(JobBindingTest, RanksShareOutTheNodes) {
       EXPECT_EQ(report["bound"], false);
       EXPECT_EQ(report["threads"], json::array());
       EXPECT_FALSE(report["why"].get<std::string>().empty());
+      EXPECT_EQ(report["domain"]["node"], each.nodes.empty() ? json() : each.nodes[0]);
     }
   }
 }
@@ -115,6 +116,8 @@ TEST_F(JobBindingTest, NoneOnThisMachine) {
   ASSERT_TRUE(binding.prepare("none", "").ok());
   ASSERT_TRUE(binding.decide(5, 9).ok());
   const json report = binding.report();
+  EXPECT_EQ(binding.place(), NearMemory());
+  EXPECT_TRUE(report["domain"]["node"].is_null());
   EXPECT_EQ(report["topology"], "this machine");
   EXPECT_EQ(report["pus"], "");
   EXPECT_EQ(report["bound"], false);

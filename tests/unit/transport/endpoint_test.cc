@@ -28,6 +28,7 @@ Endpoint sample() {
   endpoint.machine = "boot/net:[1]";
   endpoint.cores = {
       .mask = std::string("\xff\0\1", 3), .quota_thousandths = 1500, .quota_group = 99};
+  endpoint.place = {.node = 3, .cache = 9};
   endpoint.shm_address = "parallax-0123";
   endpoint.network_address = std::string("\0\1\xff bytes", 9);
   return endpoint;
@@ -47,10 +48,12 @@ TEST(Endpoint, round_trip) {
   EXPECT_EQ(out.host, in.host);
   EXPECT_EQ(out.machine, in.machine);
   EXPECT_EQ(out.cores, in.cores);
+  EXPECT_EQ(out.place, NearMemory());
   EXPECT_EQ(out.shm_address, "");
   EXPECT_EQ(out.network_address, "");
   ASSERT_TRUE(decode_addresses(bytes_in(encode_addresses(in)), &out).ok());
   EXPECT_EQ(out.host, in.host);
+  EXPECT_EQ(out.place, in.place);
   EXPECT_EQ(out.shm_address, in.shm_address);
   EXPECT_EQ(out.network_address, in.network_address);
 }

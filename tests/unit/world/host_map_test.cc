@@ -51,6 +51,35 @@ TEST(Hosts, NamesAreComparedWhole) {
   EXPECT_EQ(map.host_of, (Ranks{0, 1, 2, 0, 2}));
 }
 
+constexpr uint32_t kUnknown = NearMemory::kUnknown;
+
+// Given ranks on several NUMA nodes of a host, expect these to be its domains; on one node, its
+// caches; and where a rank may run anywhere, one.
+TEST(Hosts, DomainsAreNodesElseCaches) {
+  HostMap map = map_hosts(Names{"a", "a", "a", "a", "b", "b", "c", "c"});
+  set_domains(&map, std::vector<NearMemory>{
+                        {3, 6}, {1, 2}, {3, 7}, {1, 2}, {0, 5}, {0, 4}, {0, 0}, {1, kUnknown}});
+  EXPECT_EQ(map.domain_of, (Ranks{0, 1, 0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(domain_count(map, 0), 2u);
+  const HostMap apart = domains_as_hosts(map);
+  EXPECT_EQ(apart.ranks_of, (std::vector<Ranks>{{0, 2}, {1, 3}, {4}, {5}, {6}, {7}}));
+  set_domains(
+      &map,
+      std::vector<NearMemory>{
+          {0, 0}, {1, 1}, {kUnknown, kUnknown}, {1, 1}, {0, 3}, {0, 3}, {0, 0}, {0, kUnknown}});
+  EXPECT_TRUE(map.domain_of.empty());
+  EXPECT_EQ(domain_count(map, 0), 1u);
+  EXPECT_EQ(domains_as_hosts(map), map);
+}
+
+// Given a part of a job, expect its ranks to lie where they lay.
+TEST(Hosts, PartsKeepTheirDomains) {
+  HostMap map = map_hosts(Names{"a", "a", "a", "a"});
+  set_domains(&map, std::vector<NearMemory>{{0, 0}, {0, 0}, {1, 1}, {2, 2}});
+  EXPECT_EQ(part_of(map, Ranks{3, 2, 1}).domain_of, (Ranks{0, 1, 2}));
+  EXPECT_TRUE(part_of(map, Ranks{1, 0}).domain_of.empty());
+}
+
 // Given any names, expect the three tables to agree with each other and with the names.
 TEST(Hosts, TablesAgreeForEveryWorldSize) {
   std::mt19937 random(1);
