@@ -100,9 +100,10 @@ TEST(ReadBuffers, give_the_totals) {
 
 // Given slices of one call that lie one behind the other, which begin and end anywhere in a page,
 // expect every total to be written where its addends lay, but for the page that has the last of
-// them: all others are borrowed whole.
+// them: all others are borrowed whole. Before all have mapped the buffer, in the first steps, they
+// go in messages.
 TEST(ReadBuffers, are_written_across_the_slices_of_a_call) {
-  constexpr uint64_t kElements = 300'007, kSteps = 20;
+  constexpr uint64_t kElements = 300'007, kSteps = 60, kFirst = 3;
   const std::unique_ptr<RankJob> running =
       readers({0, 0}, kElements, {"--steps", std::to_string(kSteps), "--variables", "7"});
   RankJob& job = *running;
@@ -114,7 +115,7 @@ TEST(ReadBuffers, are_written_across_the_slices_of_a_call) {
     wrote += std::stoull(job.rank(rank).line("wrote ").value_or("0"));
   }
   const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  EXPECT_EQ(wrote, kSteps * (kElements * sizeof(float) / page * page));
+  EXPECT_GE(wrote, (kSteps - kFirst) * (kElements * sizeof(float) / page * page));
 }
 
 // Given collectives in place of every type and operation, about the edges of pages and blocks and
