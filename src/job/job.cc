@@ -116,6 +116,9 @@ Status Job::begin() {
   }
   PARALLAX_RETURN_IF_ERROR(start_engine());
   PARALLAX_LOG(kInfo, kInit, start_line(connection_, hosts_, options_.rank));
+  for (const std::string& warning : way_warnings(connection_, options_.rank)) {
+    PARALLAX_LOG(kWarn, kNet, warning);
+  }
   return {};
 }
 
@@ -332,6 +335,7 @@ Status Job::connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_n
   if (network != nullptr) {
     PARALLAX_RETURN_IF_ERROR(make_contact(means, ContactWay::kNetwork, deadline_ns,
                                           [&](int64_t end_ns) { return wire(*network, end_ns); }));
+    connection_.ways = ways_of(*network, world);
     parts.push_back({std::move(network), remote_ranks});
   }
   std::unique_ptr<Router> router;

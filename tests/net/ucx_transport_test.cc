@@ -266,19 +266,26 @@ TEST(UcxTransport, what_a_receiver_throws_leaves_poll) {
 }
 
 // Given ranks of three, three and one rails, expect those to be wired that both of a pair have, and
-// none to be in the making when wire() returns.
+// none to be in the making when wire() returns; and from then on it is told what UCX took.
 TEST(UcxRails, are_wired_as_far_as_both_have_them) {
   std::vector<std::unique_ptr<NetworkTransport>> ranks;
   for (uint32_t rank = 0; rank < 3; ++rank) {
     ranks.push_back(make_ucx(rank, 3, std::vector<std::string>(rank < 2 ? 2 : 0, "lo")));
   }
   connect_all(ranks);
+  EXPECT_EQ(ranks[0]->way_to(1), NetworkWay()) << "not yet";
   wire_all(ranks);
   EXPECT_EQ(ranks[0]->stats().endpoints_opened, 4u);
   EXPECT_EQ(ranks[1]->stats().endpoints_opened, 4u);
   EXPECT_EQ(ranks[2]->stats().endpoints_opened, 2u);
   EXPECT_EQ(ranks[0]->description(), "tcp on lo, pieces over lo, lo too");
   EXPECT_EQ(ranks[2]->description(), "tcp on lo");
+  const NetworkWay whole = {"tcp/lo to lo, pieces by tcp/lo to lo and tcp/lo to lo too"};
+  EXPECT_EQ(ranks[0]->way_to(1), whole) << "and nobody asked for more than tcp";
+  EXPECT_EQ(ranks[1]->way_to(0), whole);
+  EXPECT_EQ(ranks[2]->way_to(1).text, "tcp/lo to lo");
+  EXPECT_EQ(ranks[0]->way_to(0), NetworkWay()) << "itself";
+  EXPECT_EQ(ranks[0]->way_to(3), NetworkWay()) << "beyond the world";
 }
 
 TEST(UcxRails, one_that_does_not_open_is_left_out_unless_it_was_asked_for) {
@@ -315,6 +322,20 @@ TEST(UcxRails, an_address_that_is_cut_is_refused) {
   const Status refused = make_ucx(0, 2)->connect(1, many + key);
   EXPECT_EQ(refused.code(), PARALLAX_INVALID);
   EXPECT_NE(refused.message().find("more rails than there can be"), std::string::npos);
+}
+
+// Given a name of a device that would not print as one word, expect it to be refused.
+TEST(UcxRails, a_device_is_a_word) {
+  const auto ranks = make_ucx_ranks(2);
+  std::string address = ranks[1]->address();
+  const size_t name = address.size() - sizeof(uint64_t) - 2;
+  ASSERT_EQ(address.substr(name, 2), "lo");
+  for (const char bad : {'\n', '"', ' ', '\0', '\x80', ','}) {
+    address[name] = bad;
+    EXPECT_EQ(make_ucx(0, 2)->connect(1, address).code(), PARALLAX_INVALID) << int{bad};
+  }
+  address[name - 1] = 65;
+  EXPECT_EQ(make_ucx(0, 2)->connect(1, address).code(), PARALLAX_INVALID) << "too long";
 }
 
 // Given options that cannot work, expect a sentence.

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "job/network_choice.h"
 #include "tool/bench/wire_way.h"
+#include "tool/hex.h"
 #include "transport/module/loader.h"
 
 namespace parallax::tool::bench {
@@ -20,24 +21,6 @@ constexpr int kSpinsMax = 2000;  // polls that find nothing, before it blocks
 constexpr int kBlockMs = 10;     // at a time
 constexpr int64_t kWireMs = 20'000;
 
-std::string hex_of(const std::string& bytes) {
-  static constexpr const char* kDigits = "0123456789abcdef";
-  std::string text;
-  for (const char each : bytes) {
-    const auto byte = static_cast<unsigned char>(each);
-    text += {kDigits[byte >> 4], kDigits[byte & 15]};
-  }
-  return text;
-}
-
-std::string bytes_of(const std::string& hex) {
-  std::string bytes;
-  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
-    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
-  }
-  return bytes;
-}
-
 class UcxWay final : public MessageWay, private Receiver {
  public:
   UcxWay(const WireContext& context, std::unique_ptr<NetworkTransport> transport)
@@ -45,7 +28,10 @@ class UcxWay final : public MessageWay, private Receiver {
         timeout_ms_(context.timeout_ms),
         transport_(std::move(transport)) {}
 
-  std::string description() const override { return transport_->description(); }
+  std::string description() const override {
+    const std::string way = transport_->way_to(peer_).text;
+    return transport_->description() + (way.empty() ? "" : ": " + way);
+  }
 
   Status wire(const std::string& address) {
     PARALLAX_RETURN_IF_ERROR(transport_->connect(peer_, address));
@@ -171,8 +157,10 @@ Status make_ucx_way(const WireContext& context, std::unique_ptr<RawWay>* way) {
       context.group, opened.ok() ? hex_of(transport->address()) : std::string(), &other));
   PARALLAX_RETURN_IF_ERROR(opened);
   if (other.empty()) return unsupported("the other rank has no UCX");
+  std::string address;
+  if (!bytes_of(other, &address)) return invalid("the other rank gave no address of UCX");
   auto made = std::make_unique<UcxWay>(context, std::move(transport));
-  PARALLAX_RETURN_IF_ERROR(made->wire(bytes_of(other)));
+  PARALLAX_RETURN_IF_ERROR(made->wire(address));
   *way = std::move(made);
   return {};
 }

@@ -39,6 +39,14 @@ struct NetworkStats {
   uint64_t endpoints_opened = 0;
 };
 
+// By what a rank is reached, for reports.
+struct NetworkWay {
+  std::string text = {};   // "rc_verbs/mlx5_0:1 to mlx5_1:1": own transport and device, the peer's
+  std::string lacks = {};  // clauses: what it does less well than was hoped for; empty: nothing
+
+  bool operator==(const NetworkWay&) const = default;
+};
+
 class NetworkTransport : public Transport {
  public:
   // What the other ranks need to reach this one: opaque bytes, fixed for its life. It also proves
@@ -55,8 +63,12 @@ class NetworkTransport : public Transport {
   // first rank that was not reached.
   virtual Status wire(std::span<const uint32_t> ranks, int64_t deadline_ns, uint32_t* missing) = 0;
 
-  // "tcp on lo": for reports.
+  // "tcp on lo": for reports. What a network library may choose from, where it chooses by itself.
   virtual std::string description() const = 0;
+
+  // What was chosen for that rank; an empty text: nothing else than what description() says, or
+  // there is no connection yet.
+  virtual NetworkWay way_to(uint32_t /*rank*/) { return {}; }
 
   virtual NetworkStats stats() const = 0;
 };

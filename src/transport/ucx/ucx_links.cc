@@ -3,6 +3,8 @@
 #include "transport/ucx/ucx_links.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -21,7 +23,7 @@ Status UcxLinks::listen() {
 }
 
 Status UcxLinks::make(UcxPeer& peer, const std::string& address) const {
-  std::vector<std::string> by_rail;
+  std::vector<RailAddress> by_rail;
   const Status read = UcxWorkers::read_address(address, &by_rail);
   if (!read.ok()) {
     return invalid("the UCX address of rank " + std::to_string(peer.rank) + ": " + read.message());
@@ -31,7 +33,8 @@ Status UcxLinks::make(UcxPeer& peer, const std::string& address) const {
     UcxLink& link = peer.links[rail];
     link.peer = &peer;
     link.rail = rail;
-    link.address = std::move(by_rail[rail]);
+    link.address = std::move(by_rail[rail].address);
+    link.device = std::move(by_rail[rail].device);
   }
   return {};
 }
@@ -170,6 +173,47 @@ bool UcxLinks::rails_settled(std::span<const uint32_t> ranks) const {
     return std::all_of(links.begin(), links.end(),
                        [](const UcxLink& link) { return link.wired() || link.broken; });
   });
+}
+
+const UcxLanes& UcxLinks::lanes_of(UcxLink& link) {
+  if (link.lanes) return *link.lanes;
+  char* text = nullptr;
+  size_t bytes = 0;
+  if (std::FILE* const file = open_memstream(&text, &bytes); file != nullptr) {
+    ucp_ep_print_info(link.endpoint, file);
+    std::fclose(file);
+  }
+  link.lanes = read_lanes(text == nullptr ? "" : text);
+  std::free(text);
+  return *link.lanes;
+}
+
+NetworkWay UcxLinks::way_to(UcxPeer& peer) const {
+  if (!peer.first().is_open()) return {};
+  const UcxLanes& lanes = lanes_of(peer.first());
+  if (lanes.carriers.empty()) return {};  // a UCX that says it in another way
+  const auto name = [](UcxLink& link) {
+    return lanes_of(link).carriers + (link.device.empty() ? "" : " to " + link.device);
+  };
+  NetworkWay way = {.text = name(peer.first())};
+  const bool wants_writes = transport_.writes() != nullptr && workers_.first().may_take_rc();
+  if (wants_writes && !lanes.writes_by_device) {
+    way.lacks = std::string(lanes.reliable ? "UCX does not tell that it writes there"
+                                           : "UCX took neither rc nor dc") +
+                ", and so the device writes nothing to the peer's memory";
+  }
+  std::string more;
+  for (uint32_t rail = 1; rail < peer.links.size(); ++rail) {
+    UcxLink& link = peer.links[rail];
+    if (link.is_open()) {
+      more += (more.empty() ? "" : " and ") + name(link);
+    } else {
+      way.lacks += (way.lacks.empty() ? "" : "; ") + workers_.device(rail) +
+                   " does not reach the peer's " + link.device;
+    }
+  }
+  if (!more.empty()) way.text += ", pieces by " + more + " too";
+  return way;
 }
 
 // UCX's word is not always the plain one: a killed process may be an "Endpoint timeout".

@@ -50,6 +50,10 @@ class UcxLinks {
   // No rail to those ranks is in the making: each works, or will not be used.
   bool rails_settled(std::span<const uint32_t> ranks) const;
 
+  // What UCX took for a link that is open; some microseconds the first time.
+  static const UcxLanes& lanes_of(UcxLink& link);
+  // As NetworkTransport's.
+  NetworkWay way_to(UcxPeer& peer) const;
   std::string why_lost(const UcxPeer& peer) const;
   void count_into(NetworkStats* stats) const;
 

@@ -10,10 +10,12 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "transport/transport.h"
+#include "transport/ucx/ucx_lanes.h"
 
 namespace parallax {
 
@@ -73,16 +75,17 @@ struct UcxLink {
   // Both sides have heard a message of the other: none of UCX's own about this connection is under
   // way any more.
   bool wired() const { return said && heard; }
+  bool is_open() const { return wired() && !broken && endpoint != nullptr; }
 
   UcxPeer* peer = nullptr;
   uint32_t rail = 0;
   std::string address;  // UCX's own
+  std::string device;   // the peer's, by its own word; empty: it left the choice to UCX
   ucp_ep_h endpoint = nullptr;
-  bool said = false;    // a message of ours has left
-  bool heard = false;   // one of the peer's was here
-  bool broken = false;  // UCX has given the endpoint up
-  enum class Writes : uint8_t { kUnknown, kNo, kYes };
-  Writes writes = Writes::kUnknown;  // the device writes to the peer's memory
+  bool said = false;              // a message of ours has left
+  bool heard = false;             // one of the peer's was here
+  bool broken = false;            // UCX has given the endpoint up
+  std::optional<UcxLanes> lanes;  // asked for once it is wired
   uint32_t pieces_under_way = 0;
   std::vector<UcxKey> keys;
 };

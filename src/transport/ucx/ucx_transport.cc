@@ -38,6 +38,19 @@ Status lost(const UcxPeer& peer, const UcxLinks& links) {
   return peer_lost("rank " + std::to_string(peer.rank) + ": " + links.why_lost(peer));
 }
 
+// UCX answers some sends once it has copied them, before the kernel took them. A last message must
+// not be lost to the forced close, yet a stopped peer must not hold us.
+void flush_endpoints(UcxWorkers& workers) {
+  ucp_request_param_t param = {};
+  ucs_status_ptr_t request = ucp_worker_flush_nbx(workers.first().get(), &param);
+  if (!UCS_PTR_IS_PTR(request)) return;
+  const int64_t deadline_ns = now_ns() + kFlushNsMax;
+  while (ucp_request_check_status(request) == UCS_INPROGRESS && now_ns() < deadline_ns) {
+    workers.progress();
+  }
+  ucp_request_free(request);
+}
+
 }  // namespace
 
 Status UcxTransport::create(const NetworkOptions& options,
@@ -82,7 +95,7 @@ UcxTransport::~UcxTransport() {
   for (const auto& peer : peers_) {
     if (peer != nullptr) say_goodbye(*peer);
   }
-  flush_endpoints();
+  flush_endpoints(*workers_);
   int64_t deadline_ns = now_ns() + kCloseNsMax;
   while (links_.any_in_wire_up() && now_ns() < deadline_ns) workers_->progress();
   const bool left = links_.any_in_wire_up();
@@ -100,19 +113,6 @@ UcxTransport::~UcxTransport() {
   // Destroying a worker would close what links_ left alone.
   writes_.reset();
   UcxWorkers::abandon(std::move(workers_));
-}
-
-// UCX answers some sends once it has copied them, before the kernel took them. A last message must
-// not be lost to the forced close, yet a stopped peer must not hold us.
-void UcxTransport::flush_endpoints() {
-  ucp_request_param_t param = {};
-  ucs_status_ptr_t request = ucp_worker_flush_nbx(workers_->first().get(), &param);
-  if (!UCS_PTR_IS_PTR(request)) return;
-  const int64_t deadline_ns = now_ns() + kFlushNsMax;
-  while (ucp_request_check_status(request) == UCS_INPROGRESS && now_ns() < deadline_ns) {
-    workers_->progress();
-  }
-  ucp_request_free(request);
 }
 
 std::string UcxTransport::address() const {
@@ -178,6 +178,11 @@ bool UcxTransport::writable(uint32_t to) const {
   const UcxPeer& peer = *peers_[to];
   return (peer.phase == UcxPeer::Phase::kKnown || peer.phase == UcxPeer::Phase::kConnected) &&
          peer.sent - peer.acknowledged < kSendsInFlightMax && peer.uncompleted < kSendsInFlightMax;
+}
+
+NetworkWay UcxTransport::way_to(uint32_t rank) {
+  const bool known = rank < peers_.size() && peers_[rank] != nullptr;
+  return known ? links_.way_to(*peers_[rank]) : NetworkWay();
 }
 
 NetworkStats UcxTransport::stats() const {

@@ -68,6 +68,7 @@ class UcxTransport final : public NetworkTransport {
   Status connect(uint32_t rank, const std::string& address) override;
   Status wire(std::span<const uint32_t> ranks, int64_t deadline_ns, uint32_t* missing) override;
   std::string description() const override { return workers_->description(); }
+  NetworkWay way_to(uint32_t rank) override;
   NetworkStats stats() const override;
 
   // For its UcxWrites and UcxLinks.
@@ -112,7 +113,6 @@ class UcxTransport final : public NetworkTransport {
   void send_credit(UcxPeer& peer);
   void say_goodbye(UcxPeer& peer);
   bool deliver_completions(Receiver& receiver);
-  void flush_endpoints();
 
   const uint32_t rank_;
   const uint64_t key_;

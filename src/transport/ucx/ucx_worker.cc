@@ -33,6 +33,9 @@ constexpr size_t kEndpointsEstimateMax = 200;
 // for its queues (VmPin of /proc/PID/status, on soft-RoCE).
 constexpr uint64_t kVerbsLockedBytes = 80 << 20;
 
+// How names of transports begin that are rc's or dc's, or that stand for those among others.
+constexpr const char* kWithRc[] = {"rc", "dc", "ib,", "all,"};
+
 Status failed(const char* what, ucs_status_t status) {
   return io_error(std::string("UCX: ") + what + ": " + ucs_status_string(status));
 }
@@ -99,7 +102,7 @@ std::string transports_for(const NetworkOptions& options) {
 // The user's UCX_TLS and UCX_NET_DEVICES win over ours: they know the machine. The rest is what the
 // transport is built on. Names without a prefix are the interface's own and go through UCX's cache;
 // a UCX that does not know one warns and keeps its default, which is slower, never wrong.
-Status configure(ucp_config_t* config, const NetworkOptions& options, std::string* description) {
+Status configure(ucp_config_t* config, const NetworkOptions& options, UcxNames* names) {
   struct Entry {
     const char* name;
     std::string value;
@@ -116,7 +119,9 @@ Status configure(ucp_config_t* config, const NetworkOptions& options, std::strin
       if_nametoindex(device.c_str()) == 0) {
     return invalid("net_device \"" + device + "\": this machine has no such interface");
   }
-  *description = transports + (device.empty() ? " on any device" : " on " + device);
+  *names = {.transports = transports,
+            .device = device,
+            .description = transports + (device.empty() ? " on any device" : " on " + device)};
   std::vector<Entry> entries = {
       {"TLS", transports},    {"NET_DEVICES", device.empty() ? "all" : device},
       {"RNDV_THRESH", "inf"},  // a rendezvous would not be whole in the callback
@@ -192,7 +197,7 @@ Status UcxWorker::open_context(const NetworkOptions& options) {
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return failed("reading its configuration", status);
-  const Status configured = configure(config, options, &description_);
+  const Status configured = configure(config, options, &taken_from_);
   if (!configured.ok()) {
     ucp_config_release(config);
     return configured;
@@ -206,10 +211,10 @@ Status UcxWorker::open_context(const NetworkOptions& options) {
   ucp_config_release(config);
   if (status == UCS_ERR_NO_DEVICE) {  // also an interface without carrier or address
     const bool verbs = is_rdma_device(options.net_device);
-    return io_error("UCX: " + description_ + " is not usable" +
+    return io_error("UCX: " + description() + " is not usable" +
                     (verbs ? "" : ": is the interface up, with an address?"));
   }
-  if (status != UCS_OK) return failed(("opening " + description_).c_str(), status);
+  if (status != UCS_OK) return failed(("opening " + description()).c_str(), status);
   return {};
 }
 
@@ -219,7 +224,7 @@ Status UcxWorker::open_worker() {
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   params.events = UCP_WAKEUP_RX | UCP_WAKEUP_TX;
   ucs_status_t status = ucp_worker_create(context_, &params, &worker_);
-  if (status != UCS_OK) return failed(("opening " + description_).c_str(), status);
+  if (status != UCS_OK) return failed(("opening " + description()).c_str(), status);
   status = ucp_worker_get_efd(worker_, &wait_fd_);
   if (status != UCS_OK) return failed("its event descriptor", status);
   ucp_address_t* address = nullptr;
@@ -229,6 +234,14 @@ Status UcxWorker::open_worker() {
   address_.assign(reinterpret_cast<const char*>(address), bytes);
   ucp_worker_release_address(worker_, address);
   return {};
+}
+
+// By UCX's names, and by those that stand for several.
+bool UcxWorker::may_take_rc() const {
+  const std::string list = "," + taken_from_.transports + ",";
+  return std::any_of(std::begin(kWithRc), std::end(kWithRc), [&list](const char* name) {
+    return list.find("," + std::string(name)) != std::string::npos;
+  });
 }
 
 void UcxWorker::end() {

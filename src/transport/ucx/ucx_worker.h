@@ -15,6 +15,11 @@
 
 namespace parallax {
 
+// What UCX may choose from.
+struct UcxNames {
+  std::string transports, device, description;
+};
+
 class UcxWorker {
  public:
   // Beside `others` workers of this rank, which lock memory as it does. INVALID: no such device.
@@ -31,7 +36,10 @@ class UcxWorker {
   bool writes_by_device() const { return writes_by_device_; }
   int wait_fd() const { return wait_fd_; }
   const std::string& address() const { return address_; }
-  const std::string& description() const { return description_; }
+  // What UCX may take: "rc,dc,ud on mlx5_0:1". What it took each connection has (ucx_lanes.h).
+  const std::string& description() const { return taken_from_.description; }
+  const std::string& device() const { return taken_from_.device; }  // empty: any
+  bool may_take_rc() const;
 
   // Keeps a worker as it is until the process ends, unused: UCX would end the process on the way.
   static void abandon(std::unique_ptr<UcxWorker> worker);
@@ -51,7 +59,7 @@ class UcxWorker {
   int wait_fd_ = -1;  // owned by the worker
   bool writes_by_device_ = false;
   std::string address_;
-  std::string description_;
+  UcxNames taken_from_;
 };
 
 }  // namespace parallax

@@ -9,6 +9,20 @@
 
 namespace parallax {
 
+namespace {
+
+constexpr size_t kDeviceBytesMax = 64;
+
+// Of one device, and such that it can be printed as it is.
+bool is_name(const std::string& text) {
+  return !text.empty() && text.size() <= kDeviceBytesMax &&
+         text.find_first_not_of(
+             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+             "_-.:@") == std::string::npos;
+}
+
+}  // namespace
+
 Status UcxWorkers::create(const NetworkOptions& options, std::unique_ptr<UcxWorkers>* workers) {
   if (options.more_devices.size() >= kRailsMax) {
     return invalid("a rank has at most " + std::to_string(kRailsMax) + " rails");
@@ -75,18 +89,22 @@ bool UcxWorkers::arm() {
   return true;
 }
 
-// Of each rail the length, of two bytes, and UCX's own address.
+// Of each rail the length, of two bytes, of UCX's own address, and that; then the length, of one
+// byte, of the device's name, and that.
 std::string UcxWorkers::address() const {
   std::string address;
   for (const auto& worker : workers_) {
     const auto bytes = static_cast<uint16_t>(worker->address().size());
     address.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
     address += worker->address();
+    const std::string device = is_name(worker->device()) ? worker->device() : std::string();
+    address += static_cast<char>(device.size());
+    address += device;
   }
   return address;
 }
 
-Status UcxWorkers::read_address(const std::string& address, std::vector<std::string>* by_rail) {
+Status UcxWorkers::read_address(const std::string& address, std::vector<RailAddress>* by_rail) {
   by_rail->clear();
   for (size_t at = 0; at < address.size();) {
     uint16_t bytes = 0;
@@ -96,8 +114,16 @@ Status UcxWorkers::read_address(const std::string& address, std::vector<std::str
     if (!has_length || bytes == 0 || bytes > address.size() - at || by_rail->size() == kRailsMax) {
       return invalid("it is cut, or of more rails than there can be");
     }
-    by_rail->push_back(address.substr(at, bytes));
+    RailAddress rail = {.address = address.substr(at, bytes), .device = {}};
     at += bytes;
+    const size_t name_bytes = at < address.size() ? static_cast<uint8_t>(address[at]) : SIZE_MAX;
+    if (name_bytes > kDeviceBytesMax || ++at + name_bytes > address.size()) {
+      return invalid("it is cut, or the name of a device is too long");
+    }
+    rail.device = address.substr(at, name_bytes);
+    if (!rail.device.empty() && !is_name(rail.device)) return invalid("a device without a name");
+    at += name_bytes;
+    by_rail->push_back(std::move(rail));
   }
   return by_rail->empty() ? invalid("it is empty") : Status();
 }

@@ -17,6 +17,11 @@
 
 namespace parallax {
 
+struct RailAddress {
+  std::string address;  // UCX's own
+  std::string device;   // "mlx5_0:1", printable; empty: not one alone
+};
+
 class UcxWorkers {
  public:
   // As UcxWorker::create. A rail beyond the first that does not open is left out, unless it was
@@ -38,7 +43,7 @@ class UcxWorkers {
 
   // How peers reach all of them. read_address() takes a peer's, untrusted, apart, by rail. INVALID.
   std::string address() const;
-  static Status read_address(const std::string& address, std::vector<std::string>* by_rail);
+  static Status read_address(const std::string& address, std::vector<RailAddress>* by_rail);
   std::string description() const;
 
   // As UcxWorker's.

@@ -3,11 +3,8 @@
 #include "transport/ucx/ucx_writes.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <sstream>
-#include <string_view>
 
 #include "base/check.h"
 #include "transport/ucx/rail_keys.h"
@@ -24,42 +21,8 @@ constexpr size_t kKeysMax = 4096;
 // A bit for each of 64 memory domains, and of each a length of one byte, and its key.
 constexpr size_t kKeyRoomBytes = 16 + 64 * 256;
 
-// What UCX says of an endpoint's lanes: those that carry messages or writes are rc's or dc's.
-bool writes_by_device(ucp_ep_h endpoint) {
-  char* text = nullptr;
-  size_t bytes = 0;
-  std::FILE* const file = open_memstream(&text, &bytes);
-  if (file == nullptr) return false;
-  ucp_ep_print_info(endpoint, file);
-  std::fclose(file);
-  std::istringstream lines(text == nullptr ? "" : text);
-  std::free(text);
-  bool connected = false, others = false, puts = false;
-  for (std::string line; std::getline(lines, line);) {
-    puts = puts || line.find("put[") != std::string::npos;
-    if (line.find("lane[") == std::string::npos) continue;
-    const bool carries =
-        line.find(" am") != std::string::npos || line.find(" rma") != std::string::npos;
-    if (!carries) continue;
-    const bool device =
-        line.find(":rc_") != std::string::npos || line.find(":dc_") != std::string::npos;
-    connected = connected || device;
-    others = others || !device;
-  }
-  return connected && !others && puts;
-}
-
-bool is_open(const UcxLink& link) {
-  return link.wired() && !link.broken && link.endpoint != nullptr;
-}
-
-// Asked once the link is wired, and then known.
 bool can_write(UcxLink& link) {
-  if (!is_open(link)) return false;
-  if (link.writes == UcxLink::Writes::kUnknown) {
-    link.writes = writes_by_device(link.endpoint) ? UcxLink::Writes::kYes : UcxLink::Writes::kNo;
-  }
-  return link.writes == UcxLink::Writes::kYes;
+  return link.is_open() && UcxLinks::lanes_of(link).writes_by_device;
 }
 
 }  // namespace
@@ -184,7 +147,7 @@ std::string UcxWrites::json() const {
     piece_bytes += rail.piece_bytes;
     const auto reached =
         std::count_if(transport_.peers().begin(), transport_.peers().end(), [i](const auto& peer) {
-          return peer != nullptr && i < peer->links.size() && is_open(peer->links[i]);
+          return peer != nullptr && i < peer->links.size() && peer->links[i].is_open();
         });
     by_rail << (i == 0 ? "" : ",") << "{\"device\":\"" << rail.device << "\",\"peers\":" << reached
             << ",\"pieces\":" << rail.pieces << ",\"piece_bytes\":" << rail.piece_bytes << "}";
