@@ -10,6 +10,7 @@
 #include "aggregate/accumulator.h"
 #include "base/check.h"
 #include "collectives/allreduce.h"
+#include "collectives/place_rules.h"
 
 namespace parallax {
 
@@ -163,7 +164,10 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
   buffer.borrowed = slice.borrowed;
   // What has its place there may still be read by sends, when the sum is complete.
   const bool unsent = wiring_.adds_sent() && result.overlaps(input);
-  if (to.values != nullptr && to.dtype == dtype_ && !unsent) {
+  const PlaceRules rules = {outbox_.remote_writes(), columns_.rank(), element_bytes_};
+  const bool to_own =
+      buffer.is_known && rules.comes_to_own(wiring_, elements_, buffer.own_bytes(), result);
+  if (to.values != nullptr && to.dtype == dtype_ && !unsent && !to_own) {
     buffer.result = to.values;
     buffer.placed = true;
   }

@@ -20,7 +20,9 @@
 //
 // Where the transport can write into a peer's memory, a rank offers the peers whose returned ranges
 // are long the place of those in its result, ahead of its own share; pieces then come without their
-// bytes. An offer is a favour: what is queued or comes without it is copied as ever.
+// bytes. An offer is a favour: what is queued or comes without it is copied as ever. Where most of
+// the result can come so to memory of the exchange and none of it to the caller's buffer, which
+// the network does not know, it comes to the exchange's, and is copied when it is whole.
 //
 // Between ranks that read each other's memory (message/lending.h), what lies in a shared buffer is
 // lent: the receiver notes where, and adds or copies it from there in turns, a block of each addend

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "collectives/dense_exchange.h"
+#include "collectives/place_rules.h"
 
 namespace parallax {
 
@@ -12,14 +13,11 @@ namespace parallax {
 void DenseExchange::offer_places(StepBuffer& buffer) {
   RemoteWrites* const writes = outbox_.remote_writes();
   if (writes == nullptr || buffer.result == nullptr) return;
+  const PlaceRules rules = {writes, columns_.rank(), element_bytes_};
   for (const uint32_t i : wiring_.receives()) {
     const Op& op = wiring_.ops()[i];
     OpState& state = buffer.ops[i];
-    if (op.kind != OpKind::kReceiveCopy || state.area != 0 || state.done > 0 || state.nothing ||
-        op.range.count * element_bytes_ < kPlacedBytesMin || op.peer == columns_.rank() ||
-        writes->piece_bytes_max(op.peer) == 0) {
-      continue;
-    }
+    if (state.area != 0 || state.done > 0 || state.nothing || !rules.can_be_placed(op)) continue;
     const Range& range = wiring_.cells()[wiring_.cells_of(i).to].range;
     const std::byte* const first = buffer.result + range.first * element_bytes_;
     SharedPart shared;

@@ -31,6 +31,9 @@ class TransportShares::Share : public Transport, private RemoteWrites {
   void forget_area(const ByteRange& area) override {
     if (writes() != nullptr) writes()->forget_area(area);
   }
+  bool has_room(const ByteRange& part) const override {
+    return writes() != nullptr && writes()->has_room(part);
+  }
   bool share(const ByteRange& part, SharedPart* shared) override {
     return writes() != nullptr && writes()->share(part, shared);
   }

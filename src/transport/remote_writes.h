@@ -58,6 +58,8 @@ class RemoteWrites {
   // unless withdraw() was called.
   virtual void forget_area(const ByteRange& area) = 0;
 
+  // It is of a known area that is registered, or can be without ending another's registration.
+  virtual bool has_room(const ByteRange& part) const = 0;
   // False: it is of no known area, or there is no room to register that.
   virtual bool share(const ByteRange& part, SharedPart* shared) = 0;
   virtual void unshare(uint32_t area) = 0;

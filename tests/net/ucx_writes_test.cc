@@ -196,6 +196,11 @@ TEST_F(UcxWrites, registrations_are_kept_and_bounded) {
   }
   EXPECT_FALSE(writes(0).know(memory.part(kMiB / 2, kMiB))) << "it overlaps";
   EXPECT_FALSE(writes(0).share(memory.part(kMiB - 100, 200), &shared[0])) << "of two areas";
+  const auto has_room = [&](size_t area) {
+    return writes(0).has_room(memory.part(area * kMiB + 100, 1000));
+  };
+  EXPECT_FALSE(writes(0).has_room(memory.part(kMiB - 100, 200)));
+  EXPECT_FALSE(writes(0).has_room(large.part(0, 100))) << "of none that is known";
   for (int round = 0; round < 10; ++round) {
     for (size_t area = 0; area < 2; ++area) {
       ASSERT_TRUE(share(area));
@@ -203,6 +208,8 @@ TEST_F(UcxWrites, registrations_are_kept_and_bounded) {
     }
   }
   EXPECT_EQ(told(0)["registrations"], 2);
+  EXPECT_TRUE(has_room(0) && has_room(1)) << "as they are registered";
+  EXPECT_FALSE(has_room(2)) << "another's registration would end";
   ASSERT_TRUE(share(0));
   ASSERT_TRUE(share(2)) << "the second goes";
   EXPECT_EQ(told(0)["evictions"], 1);
@@ -214,6 +221,7 @@ TEST_F(UcxWrites, registrations_are_kept_and_bounded) {
   EXPECT_EQ(told(0)["registered_bytes"], 2 * kMiB);
   ASSERT_TRUE(writes(0).know(large.range()));
   EXPECT_FALSE(writes(0).share(large.range(), &shared[0]));
+  EXPECT_FALSE(writes(0).has_room(large.range())) << "it was refused";
   EXPECT_NE(told(0)["refused_why"].get<std::string>().find("rdma_memory_mb"), std::string::npos);
 }
 
@@ -229,6 +237,7 @@ TEST_F(UcxWrites, who_has_withdrawn_is_not_written_to) {
   const SharedPart kept = {.area = shared.area, .key = key};
   writes(0).withdraw();
   EXPECT_FALSE(writes(0).share(to.range(), &shared));
+  EXPECT_FALSE(writes(0).has_room(to.range()));
   ASSERT_TRUE(place(kept, from.at(0), to.at(0), 64 * 1024, 1).ok());
   EXPECT_TRUE(poll_until(
       [&] { return recorders_[1].losses.count(0) > 0 && recorders_[1].sent_count == 1; }));

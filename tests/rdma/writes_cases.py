@@ -75,12 +75,8 @@ class Writes(GuestTest):
             self.assertGreater(placed["embedding"], 100_000, placed)
             self.assertEqual(placed["hot"], 0, "too little of one owner")
 
-    def test_all_bits_are_right(self):
-        stats = self.trained("--deterministic 1 --pipeline 1", steps=4)
-        self.assertGreater(stats["remote_writes"]["pieces"], 0)
-
-    def test_steps_register_nothing(self):
-        told = self.trained(steps=8)["remote_writes"]
+    def test_all_bits_are_right_and_steps_register_nothing(self):
+        told = self.trained("--deterministic 1 --pipeline 1", steps=8)["remote_writes"]
         self.assertGreater(told["pieces"], 8)
         self.assertLessEqual(told["registrations"], 2, "a result for each step under way")
         self.assertEqual(told["evictions"], 0)
@@ -97,6 +93,20 @@ class Writes(GuestTest):
             self.assertEqual(told["registered_bytes"], 2 << 20)
             self.assertGreaterEqual(told["piece_bytes"], 6 * (1 << 19), "what comes back")
 
+    def test_a_frameworks_gradient_in_memory_of_its_own_is_written_too(self):
+        """To memory of the exchange, one for each step under way, as nobody knows the caller's."""
+        folder = self.guest.run("mktemp -d").strip()
+        ranks = [self.guest.start(
+            f"{UCX} PARALLAX_TRANSPORT=rdma exec {BIN}/parallax_net_stepper --rank {rank} "
+            f"--hosts 0,1 --rendezvous file:{folder}/meet --warm-ups 1 --steps 2 "
+            "--elements 262144", 60) for rank in range(2)]
+        for rank in ranks:
+            rank.check()
+            told = json.loads(rank.wait_line("stats "))["remote_writes"]
+            self.assertEqual(told["piece_bytes"], 4 * (1 << 19), "half of each step's")
+            self.assertEqual(told["registrations"], 2, told)
+            self.assertEqual(told["registered_bytes"], 2 << 20)
+
     def test_registrations_are_bounded(self):
         stats = self.trained(steps=5, environment="PARALLAX_RDMA_MEMORY_MB=1")
         told = stats["remote_writes"]
@@ -104,10 +114,16 @@ class Writes(GuestTest):
         self.assertGreater(told["refusals"] + told["evictions"] + told["shares_refused"], 0)
 
     def test_datagrams_write_nothing(self):
-        """Over ud UCX would copy, and look at no key."""
-        stats = self.trained(steps=2, environment="UCX_TLS=ud")
-        self.assertEqual(stats["remote_writes"]["pieces"], 0)
-        self.assertEqual(stats["remote_writes"]["registrations"], 0)
+        """Over ud UCX would copy, and look at no key. It takes ud by itself where there are more
+        peers than it would use rc for, and a rank warns of it unasked."""
+        ranks = self.start_ranks(WIDE, "200", steps=4, environment="UCX_RC_MAX_NUM_EPS=1")
+        self.assert_trained(ranks)
+        for rank, other in zip(ranks, (1, 0)):
+            self.assertRegex(rank.output(), rf"PARALLAX WARN NET: open: rank {1 - other} reaches "
+                             rf"rank {other} by ud_verbs/{DEVICE}:1 to {DEVICE}:1, of rc,dc,ud on "
+                             rf"{DEVICE}:1: UCX took neither rc nor dc")
+            told = json.loads(rank.wait_line("stats "))["remote_writes"]
+            self.assertEqual((told["pieces"], told["registrations"]), (0, 0), told)
 
     def test_memory_that_may_not_be_locked_is_copied(self):
         # What UCX locks at open, and some MiB.

@@ -3,6 +3,7 @@
 #include "transport/ucx/ucx_memory.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/check.h"
 #include "transport/ucx/rail_keys.h"
@@ -34,16 +35,22 @@ void UcxMemory::forget(const ByteRange& area) {
   areas_.erase(found);
 }
 
-UcxMemory::Area* UcxMemory::area_with(const ByteRange& part) {
-  auto at = areas_.upper_bound(part.first);
-  if (at == areas_.begin()) return nullptr;
-  Area& area = (--at)->second;
-  return contains(area.range, part) ? &area : nullptr;
+auto* UcxMemory::area_with(auto& areas, const ByteRange& part) {
+  const auto behind = areas.upper_bound(part.first);
+  auto* const before = behind == areas.begin() ? nullptr : &std::prev(behind)->second;
+  const bool is_in = before != nullptr && contains(before->range, part) && !before->refused;
+  return is_in ? before : nullptr;
+}
+
+bool UcxMemory::has_room(const ByteRange& part) const {
+  const Area* const area = ended_ ? nullptr : area_with(areas_, part);
+  return area != nullptr &&
+         (area->number != 0 || counts_.registered_bytes + area->range.bytes <= bytes_max_);
 }
 
 bool UcxMemory::share(const ByteRange& part, SharedPart* shared) {
-  Area* const area = ended_ ? nullptr : area_with(part);
-  if (area == nullptr || area->refused) return false;
+  Area* const area = ended_ ? nullptr : area_with(areas_, part);
+  if (area == nullptr) return false;
   if (area->number == 0 && !register_area(*area)) return false;
   ++area->shares;
   area->used = ++uses_;

@@ -43,6 +43,7 @@ class UcxMemory {
   // As RemoteWrites's.
   bool know(const ByteRange& area);
   void forget(const ByteRange& area);
+  bool has_room(const ByteRange& part) const;
   bool share(const ByteRange& part, SharedPart* shared);
   void unshare(uint32_t area);
 
@@ -64,7 +65,8 @@ class UcxMemory {
   };
   using Areas = std::map<uintptr_t, Area>;  // by their first byte
 
-  Area* area_with(const ByteRange& part);
+  // Of `areas` that which can be shared of; null: none.
+  static auto* area_with(auto& areas, const ByteRange& part);
   bool make_room(uint64_t bytes);
   bool register_area(Area& area);
   void refuse(Area& area, ucs_status_t status);

@@ -43,6 +43,7 @@ class UcxWrites final : public RemoteWrites {
               uint64_t cookie) override;
   bool know(const ByteRange& area) override { return memory_.know(area); }
   void forget_area(const ByteRange& area) override { memory_.forget(area); }
+  bool has_room(const ByteRange& part) const override { return memory_.has_room(part); }
   bool share(const ByteRange& part, SharedPart* shared) override {
     return memory_.share(part, shared);
   }

@@ -59,6 +59,28 @@ TEST(DenseExchangePlaces, what_is_returned_is_written_where_it_belongs) {
   }
 }
 
+// Given results in memory that the network does not know, expect all that comes back to be written
+// to the exchange's own, step after step, and to be given right.
+TEST(DenseExchangePlaces, the_exchanges_memory_takes_what_the_callers_cannot) {
+  const Candidate candidate = placing_allreduce("direct");
+  constexpr uint64_t kSteps = 5;
+  for (const std::vector<uint32_t>& hosts : {std::vector<uint32_t>{0, 1}, {0, 1, 2}}) {
+    Setting setting = setting_of(hosts, 2 * kLong, SumType::kF32, 5 + hosts.size());
+    setting.unknown_memory = true;
+    SCOPED_TRACE(setting.say());
+    ExchangeWorld world(candidate, setting);
+    SeededRandom random(setting.seed);
+    std::vector<Contributions> gifts;
+    while (gifts.size() < kSteps) gifts.push_back(draw_contributions(setting, {}, random));
+    run_steps(world, candidate, gifts);
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      const uint64_t others = setting.shape.rows - world.partition().range_of(rank).count;
+      EXPECT_EQ(world.written_bytes(rank), kSteps * others * sizeof(float)) << rank;
+      EXPECT_EQ(world.shared_parts(rank), 0u);
+    }
+  }
+}
+
 // Ranks that give nothing offer nothing: what they get is copied, and right.
 TEST(DenseExchangePlaces, who_gives_nothing_is_sent_messages) {
   const Candidate candidate = placing_allreduce("direct");

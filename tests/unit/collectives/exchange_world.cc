@@ -115,7 +115,10 @@ class ExchangeWorld::Rank final : public Transport,
   RemoteWrites* remote_writes() override {
     return world_.setting_.piece_bytes_max > 0 ? this : nullptr;
   }
-  size_t piece_bytes_max(uint32_t) override { return world_.setting_.piece_bytes_max; }
+  size_t piece_bytes_max(uint32_t to) override {
+    const bool is_near = columns.host_of(to) == columns.host();
+    return world_.setting_.unknown_memory && is_near ? 0 : world_.setting_.piece_bytes_max;
+  }
   Status send(uint32_t to, std::span<const Segment> segments, const PlacedPiece& piece,
               uint64_t token) override {
     PARALLAX_CHECK(piece.area == to + 1 && piece.key.size() == 1 && !segments.empty());
@@ -125,10 +128,20 @@ class ExchangeWorld::Rank final : public Transport,
     world_.ranks_[to]->written_bytes += piece.bytes;
     return send(to, segments, token);
   }
-  bool know(const ByteRange&) override { return true; }
+  bool know(const ByteRange& area) override {
+    known_.push_back(area);
+    return true;
+  }
+  bool has_room(const ByteRange& part) const override {
+    return !world_.setting_.unknown_memory ||
+           std::any_of(known_.begin(), known_.end(), [&part](const ByteRange& area) {
+             return part.first >= area.first && part.first + part.bytes <= area.first + area.bytes;
+           });
+  }
   void forget_area(const ByteRange&) override {}
   bool share(const ByteRange& part, SharedPart* shared) override {
     PARALLAX_CHECK(part.first != 0 && part.bytes > 0);
+    if (!has_room(part)) return false;
     ++shared_parts;
     *shared = {.area = rank_ + 1, .key = key_};
     return true;
@@ -243,6 +256,7 @@ class ExchangeWorld::Rank final : public Transport,
 
  private:
   const std::array<std::byte, 1> key_ = {};
+  std::vector<ByteRange> known_;
   std::vector<uint32_t> in_flight_;
   std::vector<bool> retracted_;
   std::vector<std::pair<uint32_t, uint64_t>> sent_;

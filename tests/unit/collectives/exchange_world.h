@@ -34,6 +34,8 @@ struct Setting {
   size_t message_bytes_max = 16384;
   uint64_t seed = 1;
   size_t piece_bytes_max = 0;  // that ranks write into each other's memory; 0: they do not
+  // They write to exchanges' memory alone, not to that which is contributed; and not within a host.
+  bool unknown_memory = false;
   uint64_t lent_bytes_min = 1;
   bool lends = seed % 3 == 0;  // ranks of a host read each other's contributions where they lie
   bool read_only = false;      // and can't write there

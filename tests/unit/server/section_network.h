@@ -186,6 +186,7 @@ class SectionNetwork {
       PARALLAX_CHECK(places.shared == 0);
       std::erase_if(places.areas, [&](const ByteRange& each) { return each.first == area.first; });
     }
+    bool has_room(const ByteRange&) const override { return true; }
     bool share(const ByteRange& part, SharedPart* shared) override {
       PARALLAX_CHECK(
           std::any_of(places.areas.begin(), places.areas.end(), [&](const ByteRange& area) {
