@@ -19,9 +19,6 @@ namespace {
 
 constexpr const char* kRefused = "open: transport is \"rdma\", ";
 
-// All that UCX has on verbs: it takes the best that the device knows.
-constexpr const char* kVerbsTransports = "rc,dc,ud";
-
 // A rail costs memory that UCX locks, and a look in every poll.
 constexpr size_t kRailsByDefault = 4;
 
@@ -180,7 +177,10 @@ Status choose_named_rails(const NetworkRequest& request, const UcxVariables& ucx
 Status choose_nearest(const NetworkRequest& request, const Topology& topology,
                       NetworkChoice* choice) {
   std::vector<RankRails> ranks;
-  const Status planned = plan_rails(topology, {.local_ranks = request.local_ranks}, &ranks);
+  const Status planned = plan_rails(
+      topology,
+      {.local_ranks = request.local_ranks, .local_rank = request.local_rank, .cuda = request.cuda},
+      &ranks);
   if (!planned.ok()) {
     return io_error(kRefused + std::string("but ") + planned.message() + kNotActive)
         .about_field("transport");
@@ -192,7 +192,8 @@ Status choose_nearest(const NetworkRequest& request, const Topology& topology,
   const size_t usable = usable_ports(topology.nics);
   choice->why = "the only RDMA device that is active";
   if (usable > 1) {
-    choice->why = "of " + std::to_string(usable) + " active ports of this host: " + own.why;
+    choice->why =
+        "of " + std::to_string(usable) + " active ports of this host: " + own.why + own.assumed;
   }
   return {};
 }
@@ -219,7 +220,9 @@ Status choose_network(const NetworkRequest& request, NetworkChoice* choice) {
     Topology live;
     // Its RDMA devices are there even where hwloc fails.
     static_cast<void>(discover({}, &live));
-    return choose_rdma(request, ucx_variables(), live, choice);
+    NetworkRequest asked = request;
+    asked.cuda = cuda_variables();
+    return choose_rdma(asked, ucx_variables(), live, choice);
   }
   if (request.options->net_device != nullptr) {
     *choice = {.device = request.options->net_device,

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "parallax/parallax.h"
 #include "topology/topology.h"
+#include "topology/visible_gpus.h"
 #include "transport/endpoint.h"
 #include "transport/module/network_transport.h"
 
@@ -37,7 +38,11 @@ struct NetworkRequest {
   bool one_machine = false;                     // every rank is on this one
   uint32_t local_rank = 0;                      // its number among the ranks of its host
   uint32_t local_ranks = 1;                     // how many those are
+  CudaVariables cuda = {};                      // read by choose_network()
 };
+
+// All that UCX has on verbs: it takes the best that the device knows.
+inline constexpr const char* kVerbsTransports = "rc,dc,ud";
 
 struct NetworkChoice {
   std::string device = {};                     // "lo", "mlx5_0:1"; empty: UCX's own choice

@@ -210,15 +210,16 @@ bool check_presence(const RdmaFacts& facts, Findings* findings) {
     return false;
   }
   std::vector<RankRails> rails;
-  const Status planned =
-      plan_rails(facts.topology, {.local_ranks = 1, .device = facts.device}, &rails);
+  const Status planned = plan_rails(
+      facts.topology, {.local_ranks = 1, .cuda = facts.cuda, .device = facts.device}, &rails);
   if (planned.ok()) {
     std::string names;
     for (const Rail& rail : rails[0].rails) {
       names +=
           (names.empty() ? "" : ", ") + rail_name(rail) + " (" + rate_text(rail.rate_mbit_s) + ")";
     }
-    findings->ok("rdma", "a rank alone on this host would use " + names + ": " + rails[0].why);
+    findings->ok("rdma", "a rank alone on this host would use " + names + ": " + rails[0].why +
+                             rails[0].assumed);
   } else {
     hinder(facts.is_wanted, "rdma", planned.message(), "see the findings about its ports",
            findings);
@@ -258,8 +259,12 @@ void check_rdma(const RdmaFacts& facts, Findings* findings) {
 RdmaCard rdma_card(const RdmaFacts& facts, uint32_t local_rank, uint32_t local_ranks) {
   RdmaCard card;
   std::vector<RankRails> rails;
-  const Status planned =
-      plan_rails(facts.topology, {.local_ranks = local_ranks, .device = facts.device}, &rails);
+  const Status planned = plan_rails(facts.topology,
+                                    {.local_ranks = local_ranks,
+                                     .local_rank = local_rank,
+                                     .cuda = facts.cuda,
+                                     .device = facts.device},
+                                    &rails);
   if (!planned.ok()) {
     card.why = planned.message();
     return card;

@@ -3,7 +3,7 @@
 // tested by a broken port table; what they look at is gathered apart (gather_rdma). Any thread.
 //
 // The names of the findings are for programs, too, and stay: rdma, rdma_permission, rdma_ucx,
-// rdma_port, rdma_gid, rdma_mtu, rdma_pfc_ecn; among ranks rdma_ranks.
+// rdma_port, rdma_gid, rdma_mtu, rdma_pfc_ecn; among ranks rdma_ranks and rdma_reach.
 #ifndef PARALLAX_TOOL_DOCTOR_RDMA_H_
 #define PARALLAX_TOOL_DOCTOR_RDMA_H_
 
@@ -14,6 +14,7 @@
 #include "base/settings.h"
 #include "tool/doctor.h"
 #include "topology/topology.h"
+#include "topology/visible_gpus.h"
 
 namespace parallax::tool {
 
@@ -21,6 +22,8 @@ struct RdmaFacts {
   Topology topology;
   std::string device = {};     // the RDMA device that a setting names; "": any
   bool is_wanted = false;      // a setting asks for RDMA: what hinders it fails
+  bool are_here = false;       // the devices are this machine's, not a file's
+  CudaVariables cuda = {};     // of this process
   std::string gid_index = {};  // UCX_IB_GID_INDEX; "": not set
   std::string no_files = {};   // why files of /dev/infiniband cannot be opened; "": they can
   std::string no_verbs = {};   // why UCX has no verbs; "": it has, or UCX was not loaded

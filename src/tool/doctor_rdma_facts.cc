@@ -85,7 +85,9 @@ Status gather_rdma(const Settings& settings, const std::string& nics_file, RdmaF
   if (!nics_file.empty()) {
     return use_nics_file(nics_file, &facts->topology);  // files and UCX of here say nothing of them
   }
+  facts->are_here = true;
   if (facts->topology.nics.empty()) return {};
+  facts->cuda = cuda_variables();
   facts->no_files = closed_files("/dev/infiniband");
   const ParallaxTransportModule* module = nullptr;
   ModuleReport report;

@@ -61,17 +61,45 @@ std::vector<Rail> working_rails(const Topology& topology, const std::string& dev
 struct Home {
   std::string why;
   Names nics;
+  std::string assumed = {};  // ", ...": by what it is taken for its home
 };
 
-Home home_of(const Topology& topology, uint32_t local_rank, uint32_t local_ranks) {
-  if (local_rank < topology.gpus.size() && topology.gpus.size() >= local_ranks) {
-    const Gpu& gpu = topology.gpus[local_rank];
-    return {"nearest to GPU " + gpu.pci_bus_id, gpu.nics};
+// The GPU that is taken for a rank's; null: none can be told. *assumed: by what.
+const Gpu* gpu_of(const Topology& topology, const RailRequest& request, uint32_t local_rank,
+                  std::string* assumed) {
+  const VisibleGpus visible = visible_gpus(topology, request.cuda);
+  const std::string doubt = visible.doubt.empty() ? "" : " (" + visible.doubt + ")";
+  // Launchers that give each rank a GPU show it that one, as number 0.
+  const bool has_one_alone = visible.gpus.size() == 1 && request.local_ranks > 1;
+  if (visible.all || (has_one_alone && local_rank != request.local_rank)) {
+    if (topology.gpus.size() < request.local_ranks) return nullptr;
+    *assumed = ", taken for that of local rank " + std::to_string(local_rank) + doubt;
+    return &topology.gpus[local_rank];
+  }
+  if (has_one_alone) {
+    *assumed = ", the one that CUDA_VISIBLE_DEVICES shows" + doubt;
+    return &topology.gpus[visible.gpus[0]];
+  }
+  if (visible.gpus.size() < request.local_ranks) {
+    *assumed = visible.doubt.empty() ? ", as CUDA_VISIBLE_DEVICES shows fewer GPUs than ranks"
+                                     : ", as " + visible.doubt;
+    return nullptr;
+  }
+  *assumed = ", taken for that of local rank " + std::to_string(local_rank) +
+             ", by CUDA_VISIBLE_DEVICES" + doubt;
+  return &topology.gpus[visible.gpus[local_rank]];
+}
+
+Home home_of(const Topology& topology, const RailRequest& request, uint32_t local_rank) {
+  Home home;
+  if (const Gpu* const gpu = gpu_of(topology, request, local_rank, &home.assumed)) {
+    home.why = "nearest to GPU " + gpu->pci_bus_id;
+    home.nics = gpu->nics;
+    return home;
   }
   BindingPlan plan;
   const Status planned = plan_binding(
-      topology, {.bind = {}, .local_rank = local_rank, .local_world = local_ranks}, &plan);
-  Home home;
+      topology, {.bind = {}, .local_rank = local_rank, .local_world = request.local_ranks}, &plan);
   std::string nodes;
   for (const NumaNode& node : topology.numa_nodes) {
     const bool has =
@@ -80,7 +108,7 @@ Home home_of(const Topology& topology, uint32_t local_rank, uint32_t local_ranks
     nodes += (nodes.empty() ? "" : ", ") + std::to_string(node.index);
     home.nics.insert(home.nics.end(), node.nics.begin(), node.nics.end());
   }
-  if (nodes.empty()) return {"this rank has the whole machine", {}};
+  if (nodes.empty()) return {"this rank has the whole machine", {}, home.assumed};
   home.why = "nearest to NUMA node " + nodes;
   return home;
 }
@@ -131,9 +159,10 @@ Status plan_rails(const Topology& topology, const RailRequest& request,
   std::map<Names, std::vector<uint32_t>> alike;  // ranks by what they choose from
   ranks->assign(request.local_ranks, {});
   for (uint32_t rank = 0; rank < request.local_ranks; ++rank) {
-    const Home home = request.device.empty() ? home_of(topology, rank, request.local_ranks)
+    const Home home = request.device.empty() ? home_of(topology, request, rank)
                                              : Home{request.device + " was asked for", {}};
     choices[rank] = candidates(working, home, &(*ranks)[rank].why);
+    (*ranks)[rank].assumed = home.assumed;
     Names names;
     for (const Rail& rail : choices[rank]) names.push_back(rail_name(rail));
     alike[names].push_back(rank);

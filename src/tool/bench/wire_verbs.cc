@@ -392,7 +392,9 @@ Status open_way(const WireContext& context, VerbsOperation operation, Peer* own,
                   [&](const Nic& nic) { return device.substr(0, device.find(':')) == nic.name; });
   std::vector<RankRails> rails;
   PARALLAX_RETURN_IF_ERROR(plan_rails(
-      topology, {.local_ranks = 1, .device = is_named ? device : std::string()}, &rails));
+      topology,
+      {.local_ranks = 1, .cuda = cuda_variables(), .device = is_named ? device : std::string()},
+      &rails));
   const Rail& rail = rails[0].rails[0];
   std::string why;
   const VerbsLibrary* verbs = load_verbs(&why);

@@ -81,6 +81,35 @@ TEST(Rails, FewerRanksHaveSeveral) {
             (std::vector<Names>{{"mlx5_0:1", "mlx5_1:1"}}));
 }
 
+// The rank that asks, among eight: its first rail, and why.
+std::string nearest_of(uint32_t local_rank, const char* visible, uint32_t local_ranks = 8) {
+  std::vector<RankRails> ranks;
+  RailRequest request = {.local_ranks = local_ranks, .local_rank = local_rank};
+  request.cuda.visible_devices = visible;
+  EXPECT_TRUE(plan_rails(eight_nics(), request, &ranks).ok());
+  const RankRails& own = ranks[local_rank];
+  return rail_name(own.rails[0]) + ", " + own.why + own.assumed;
+}
+
+// Given what launchers set, expect the NIC of the GPU that the rank will use, and by what it is
+// taken for its.
+TEST(Rails, TheGpusThatCudaShows) {
+  // Two NICs are as near to it, and to its neighbour.
+  const std::string last = "mlx5_6:1, nearest to GPU 0000:27:00.0, ";
+  EXPECT_EQ(nearest_of(2, "7"), last + "the one that CUDA_VISIBLE_DEVICES shows");
+  EXPECT_EQ(nearest_of(0, "7,6,5,4,3,2,1,0"),
+            last + "taken for that of local rank 0, by CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(nearest_of(0, "7", 1),
+            last + "taken for that of local rank 0, by CUDA_VISIBLE_DEVICES");
+  for (const char* none : {"", "-1", "3,3", "GPU-8f6c1a7e", "0,1"}) {
+    EXPECT_NE(nearest_of(5, none).find("nearest to NUMA node 1, as "), std::string::npos) << none;
+  }
+  EXPECT_NE(nearest_of(5, "GPU-8f6c1a7e").find("names GPUs by UUID"), std::string::npos);
+  std::vector<RankRails> ranks;
+  ASSERT_TRUE(plan_rails(eight_nics(), {.local_ranks = 8}, &ranks).ok());
+  EXPECT_EQ(ranks[3].assumed, ", taken for that of local rank 3");
+}
+
 TEST(Rails, MoreRanksThanGpusGoByNumaNode) {
   const std::vector<Names> named = rails_named(eight_nics(), {.local_ranks = 16});
   ASSERT_EQ(named.size(), 16u);
