@@ -44,7 +44,7 @@ class Wire(DoctorCase):
             for form in ("ping-pong", "stream"):
                 shares = [r[5] for r in rows if r[0] == size and r[2] == form]
                 self.assertIn("1.00", shares, "the fastest is the wire")
-        self.assertIn("# ucx: tcp on lo\n", said.stdout)
+        self.assertIn("# ucx: tcp on lo: tcp/lo to lo\n", said.stdout)
         for verbs in ("verbs_send", "verbs_write", "verbs_read"):
             if not os.path.exists("/sys/class/infiniband"):
                 self.assertRegex(said.stdout, f"# {verbs}: NOT RUN: there is no RDMA device: the "
@@ -84,7 +84,7 @@ class Wire(DoctorCase):
         self.assertEqual([status for status, _, _ in said], [0, 0], said)
         text = said[0][1]
         self.assertIn("# tcp: one connection to 10.78.0.2\n", text)
-        self.assertIn("# ucx: tcp on plx0\n", text)
+        self.assertIn("# ucx: tcp on plx0: tcp/plx0 to plx0\n", text)
         self.assertIn("# allreduce: the library, over tcp on plx0\n", text)
         self.assertEqual({r[6] for r in cells(text)}, {"0"})
         self.assertEqual(said[1][1:], ("", ""), "rank 0 alone speaks")
@@ -113,9 +113,23 @@ class Wire(DoctorCase):
         self.assertIn("| Message size: 256 ", said.stdout)
 
     def test_flags_of_nccl_tests(self):
-        said = wire("-b", 64, "-e", 256, "-f", 2, *QUICK, "-c", 1, "--ways", "tcp", *TRUE_HERE)
+        said = wire("-b", 64, "-e", 256, "-f", 2, *QUICK, "-c", 1, "--ways", "tcp", *TRUE_HERE,
+                    "-d", "float", "-o", "sum", "-m", 1, "-a", 1, "-C", 0, "-T", 60)
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertEqual([r[0] for r in cells(said.stdout)][::2], ["64", "128", "256"])
+
+    def test_what_is_not_true_here_is_refused_with_the_reason(self):
+        for flag, value, words in (("-d", "half", "raw messages are bytes"),
+                                   ("--op", "max", "averages are measured by parallax bench"),
+                                   ("-m", 8, "a step is one operation here"),
+                                   ("-a", 0, "the average of both ranks"),
+                                   ("--report_cputime", 1, "times are by the clock"),
+                                   ("-g", 2, "a rank is one process here")):
+            said = parallax("bench", "wire", flag, value)
+            self.assertEqual(said.returncode, 2, (flag, value))
+            short = {"--op": "-o", "--report_cputime": "-C"}.get(flag, flag)
+            self.assertIn(f"parallax bench wire: {short} {value} is not supported: ", said.stderr)
+            self.assertIn(words, said.stderr)
 
     def test_under_mpirun(self):
         if not shutil.which("mpirun"):
@@ -150,7 +164,7 @@ class Wire(DoctorCase):
                                  (("-b", 64, "-e", 32), "the first no larger"),
                                  (("-e", "2G"), "give sizes from 8 to 1G"),
                                  (("-f", 1), "-f must be more than 1"),
-                                 (("-g", 2), "-g 2 is not supported"),
+                                 (("-T", 0), "-T 0: give seconds"),
                                  (("--format", "xml"), "--format"),
                                  (("--csv", "x", "--json", "x"), "name the same file"),
                                  (("--rank", 2, "--world", 2), "--rank 2 is not below"),

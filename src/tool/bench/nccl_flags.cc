@@ -8,14 +8,14 @@
 
 namespace parallax::tool::bench {
 
-namespace {
-
 struct FixedFlag {
   const char* names;                // "-g,--ngpus"
   std::vector<const char*> values;  // that are true here
   const char* help;
   const char* why;  // no other is
 };
+
+namespace {
 
 const FixedFlag kFixedFlags[] = {
     {"-g,--ngpus",
@@ -63,6 +63,34 @@ const FixedFlag kFixedFlags[] = {
      "the file would not have nccl-tests' form; write ours with --json FILE or --csv FILE"},
 };
 
+// Of `bench wire` alone, where what the other operations choose is fixed.
+const FixedFlag kFixedFlagsOfWire[] = {
+    {"-d,--datatype",
+     {"float"},
+     "float: of steps; raw messages are bytes",
+     "steps are of float here, and raw messages are bytes; other types are measured by parallax "
+     "bench allreduce -d"},
+    {"-o,--op",
+     {"sum"},
+     "sum: of steps; raw messages are moved alone",
+     "steps sum here, and raw messages are moved alone; averages are measured by parallax bench "
+     "allreduce -o"},
+    {"-m,--agg_iters",
+     {"1"},
+     "1: a step is one operation",
+     "a step is one operation here, and a stream has several messages under way anyway; operations "
+     "that are launched together are measured by parallax bench allreduce -m"},
+    {"-a,--average",
+     {"1"},
+     "1: a step's time is the average of both ranks, a message's that of its round trip or stream",
+     "a step's time is the average of both ranks here, and a message's is measured at one end; "
+     "others are told by parallax bench allreduce -a"},
+    {"-C,--report_cputime",
+     {"0"},
+     "0: times are by the clock",
+     "times are by the clock here; processor time is told by parallax bench allreduce -C"},
+};
+
 struct Refused {
   const char* flag;
   std::vector<const char*> words;
@@ -78,6 +106,14 @@ const Refused kRefused[] = {
      "the library has no such type; -h lists those that it has"},
 };
 
+std::vector<const FixedFlag*> flags_of(FixedFlags::Bench bench) {
+  std::vector<const FixedFlag*> flags;
+  for (const FixedFlag& each : kFixedFlags) flags.push_back(&each);
+  if (bench == FixedFlags::Bench::kOperations) return flags;
+  for (const FixedFlag& each : kFixedFlagsOfWire) flags.push_back(&each);
+  return flags;
+}
+
 bool has(const std::vector<const char*>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
@@ -88,16 +124,17 @@ Status refuse(const std::string& flag, const std::string& value, const char* why
 
 }  // namespace
 
+FixedFlags::FixedFlags(Bench bench) : flags_(flags_of(bench)), values_(flags_.size()) {}
+
 void FixedFlags::add(CLI::App& app) {
-  values_.resize(std::size(kFixedFlags));
   for (size_t i = 0; i < values_.size(); ++i) {
-    app.add_option(kFixedFlags[i].names, values_[i], kFixedFlags[i].help);
+    app.add_option(flags_[i]->names, values_[i], flags_[i]->help);
   }
 }
 
 Status FixedFlags::check() const {
   for (size_t i = 0; i < values_.size(); ++i) {
-    const FixedFlag& flag = kFixedFlags[i];
+    const FixedFlag& flag = *flags_[i];
     if (values_[i].empty() || has(flag.values, values_[i])) continue;
     const std::string names = flag.names;
     return refuse(names.substr(0, names.find(',')), values_[i], flag.why);

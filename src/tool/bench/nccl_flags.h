@@ -5,6 +5,7 @@
 #define PARALLAX_TOOL_BENCH_NCCL_FLAGS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,15 +17,21 @@ class App;
 
 namespace parallax::tool::bench {
 
+struct FixedFlag;  // a row of their table
+
 class FixedFlags {
  public:
+  // `bench wire` fixes some that the operations choose by.
+  enum class Bench : uint8_t { kOperations, kWire };
+  explicit FixedFlags(Bench bench);
   // Must outlive the parsing by `app`.
   void add(CLI::App& app);
   // UNSUPPORTED names flag, value and why.
   Status check() const;
 
  private:
-  std::vector<std::string> values_;  // as the table of flags; "": not given
+  std::vector<const FixedFlag*> flags_;
+  std::vector<std::string> values_;  // by flag; "": not given
 };
 
 // UNSUPPORTED for a type (-d) or an operation (-o) that nccl-tests has and this library does not.

@@ -73,7 +73,7 @@ struct Texts {
   std::string operation, dtype = "float", reduction = "sum", rule, plan;
   std::string bytes_min, bytes_max, bytes_step, density, timeout_s;
   uint32_t rank_time = 1;
-  FixedFlags fixed;
+  FixedFlags fixed{FixedFlags::Bench::kOperations};
 };
 
 const char* word_of(const Words& words, uint32_t value) {
@@ -168,20 +168,6 @@ Status parse_words(const std::string& flag, const std::string& text, const Words
   return {};
 }
 
-Status convert_timeout(const std::string& text, uint32_t* timeout_ms) {
-  constexpr uint32_t kMillisecondsPerSecond = 1000;
-  constexpr uint32_t kSecondsMax = UINT32_MAX / kMillisecondsPerSecond;
-  uint32_t seconds = 0;
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, seconds);
-  if (error != std::errc() || end != last || seconds == 0 || seconds > kSecondsMax) {
-    return invalid("-T " + text + ": give seconds, 1 to " + std::to_string(kSecondsMax) +
-                   "; every wait has an end here, without -T after 120");
-  }
-  *timeout_ms = seconds * kMillisecondsPerSecond;
-  return {};
-}
-
 // What only pushpull has.
 Status convert_update(const Texts& texts, Options* options) {
   options->rule = PARALLAX_RULE_SUM;
@@ -205,7 +191,7 @@ Status convert(const Texts& texts, Options* options) {
   options->rank_time = static_cast<RankTime>(texts.rank_time);
   PARALLAX_RETURN_IF_ERROR(texts.fixed.check());
   if (!texts.timeout_s.empty()) {
-    PARALLAX_RETURN_IF_ERROR(convert_timeout(texts.timeout_s, &options->timeout_ms));
+    PARALLAX_RETURN_IF_ERROR(parse_timeout(texts.timeout_s, &options->timeout_ms));
   }
   if (!texts.bytes_min.empty()) {
     PARALLAX_RETURN_IF_ERROR(parse_bytes("-b", texts.bytes_min, &options->bytes_min));
@@ -410,6 +396,20 @@ Status parse_bytes(const std::string& flag, const std::string& text, uint64_t* b
   }
   if (value == 0 || value > kBytesMax >> shift) return wrong;
   *bytes = value << shift;
+  return {};
+}
+
+Status parse_timeout(const std::string& text, uint32_t* timeout_ms) {
+  constexpr uint32_t kMillisecondsPerSecond = 1000;
+  constexpr uint32_t kSecondsMax = UINT32_MAX / kMillisecondsPerSecond;
+  uint32_t seconds = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, seconds);
+  if (error != std::errc() || end != last || seconds == 0 || seconds > kSecondsMax) {
+    return invalid("-T " + text + ": give seconds, 1 to " + std::to_string(kSecondsMax) +
+                   "; every wait has an end here, without -T after 120");
+  }
+  *timeout_ms = seconds * kMillisecondsPerSecond;
   return {};
 }
 

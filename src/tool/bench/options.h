@@ -82,6 +82,9 @@ Status parse_kinds(const std::string& dtypes, const std::string& reductions, Opt
 // "16M": K, M, G and T are powers of 1024. INVALID names the flag.
 Status parse_bytes(const std::string& flag, const std::string& text, uint64_t* bytes);
 
+// The value of -T, seconds. INVALID.
+Status parse_timeout(const std::string& text, uint32_t* timeout_ms);
+
 // The lines to measure, in order: by kind, then by size. INVALID names the flag.
 Status plan_points(const Options& options, std::vector<Point>* points);
 

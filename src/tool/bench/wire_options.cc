@@ -17,9 +17,9 @@ namespace {
 constexpr uint64_t kWireBytesMax = uint64_t{1} << 30;  // of a message
 
 struct WireTexts {
-  std::string bytes_min = "8", bytes_max, bytes_step, ways, format = "table";
+  std::string bytes_min = "8", bytes_max, bytes_step, ways, format = "table", timeout_s;
   double factor = 4;
-  FixedFlags fixed;
+  FixedFlags fixed{FixedFlags::Bench::kWire};
 };
 
 Status plan_sizes(const WireTexts& texts, std::vector<uint64_t>* sizes) {
@@ -67,6 +67,9 @@ Status parse_ways(const std::string& text, std::vector<Way>* ways) {
 
 Status convert_wire(const WireTexts& texts, WireOptions* options) {
   PARALLAX_RETURN_IF_ERROR(texts.fixed.check());
+  if (!texts.timeout_s.empty()) {
+    PARALLAX_RETURN_IF_ERROR(parse_timeout(texts.timeout_s, &options->timeout_ms));
+  }
   PARALLAX_RETURN_IF_ERROR(plan_sizes(texts, &options->sizes));
   PARALLAX_RETURN_IF_ERROR(parse_ways(texts.ways, &options->ways));
   if (texts.format == "osu") options->format = WireFormat::kOsu;
@@ -107,8 +110,11 @@ void add_wire_flags(CLI::App& app, WireOptions* options, WireTexts* texts) {
   app.add_option("--rank", options->rank, "this rank; the environment's");
   app.add_option("--world", options->world, "the number of ranks, 2; the environment's");
   app.add_option("--rendezvous", options->rendezvous, "how ranks meet; the environment's");
-  app.add_option("--timeout-ms", options->timeout_ms, "how long to wait for the other rank; 120000")
-      ->check(CLI::Range(1u, UINT32_MAX));
+  auto* const milliseconds = app.add_option("--timeout-ms", options->timeout_ms,
+                                            "how long to wait for the other rank; 120000")
+                                 ->check(CLI::Range(1u, UINT32_MAX));
+  app.add_option("-T,--timeout", texts->timeout_s, "the same in seconds; 120")
+      ->excludes(milliseconds);
   app.add_option("--csv", options->csv_file, "write comma-separated values to this file, too");
   app.add_option("--json", options->json_file, "write a JSON object to this file, too");
 }
