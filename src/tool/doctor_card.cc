@@ -23,11 +23,12 @@ Json list_of(const RdmaCard& card) {
 std::string encode(const Card& card) {
   Json endpoints = Json::array();
   for (const TcpEndpoint& each : card.endpoints) endpoints.push_back({each.address, each.port});
-  const Json all = {
-      {"version", card.version}, {"git", card.git},           {"host", card.host},
-      {"machine", card.machine}, {"shm", card.shm_address},   {"endpoints", endpoints},
-      {"mtus", card.mtus_bytes}, {"ports", card.other_ports}, {"rdma", list_of(card.rdma)},
-      {"secret", card.secret},   {"failed", card.failed}};
+  const Json all = {{"version", card.version},    {"git", card.git},
+                    {"host", card.host},          {"machine", card.machine},
+                    {"shm", card.shm_address},    {"endpoints", endpoints},
+                    {"mtus", card.mtus_bytes},    {"ports", card.other_ports},
+                    {"rdma", list_of(card.rdma)}, {"rdma_address", card.rdma_address},
+                    {"secret", card.secret},      {"failed", card.failed}};
   return all.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -43,6 +44,7 @@ Status decode(const std::string& blob, Card* card) {
     card->failed = all.at("failed");
     card->mtus_bytes = all.at("mtus").get<std::vector<uint32_t>>();
     card->other_ports = all.at("ports").get<std::vector<uint16_t>>();
+    card->rdma_address = all.value("rdma_address", "");  // a version before has none
     const Json& rdma = all.at("rdma");
     card->rdma = {.port = rdma.at(0),
                   .why = rdma.at(1),

@@ -20,6 +20,7 @@ struct Card {
   std::vector<uint32_t> mtus_bytes;   // of the interface of each endpoint; 0: unknown
   std::vector<uint16_t> other_ports;  // at which it listens, too, at each of their addresses
   RdmaCard rdma;
+  std::string rdma_address;  // as RdmaReach gives it
   uint64_t secret = 0;
   bool failed = false;
 };

@@ -14,6 +14,7 @@
 #include "tool/doctor.h"
 #include "tool/doctor_card.h"
 #include "tool/doctor_rdma.h"
+#include "tool/doctor_rdma_reach.h"
 #include "tool/machine.h"
 #include "tool/reach.h"
 #include "tool/tool.h"
@@ -30,6 +31,7 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kAttachTimeoutMs = 5000;
 constexpr int64_t kClockAheadMaxMs = 500;
 constexpr size_t kAddressesMax = 32;  // a card holds as many
+constexpr size_t kHostsReachedMax = 64;
 
 // Of the interface with this address; 0: unknown.
 uint32_t mtu_at(const std::string& address) {
@@ -64,6 +66,7 @@ class RankChecks {
   void check_ports(uint32_t rank, const TcpEndpoint& reached, int64_t until_ns);
   void check_mtu(uint32_t rank, uint32_t mtu_bytes, const std::string& local_address);
   void check_rdma_ports();
+  void check_rdma_reach(RdmaReach* reach);
   void check_shared_memory(const Status& made, ShmTransport* shm);
   bool check_among_all();
   void check_job();
@@ -201,6 +204,22 @@ void RankChecks::check_rdma_ports() {
     others.emplace_back(name(rank), cards_[rank].rdma);
   }
   compare_rdma(own_.rdma, others, rdma_.is_wanted, &findings_);
+}
+
+// Ranks of one place on their hosts among each other, so that every rail is tried and each rank of
+// a pair tries the other.
+void RankChecks::check_rdma_reach(RdmaReach* reach) {
+  std::vector<RdmaReach::Peer> peers;
+  const uint32_t local = hosts_.local_of[identity_.rank];
+  for (const std::vector<uint32_t>& there : hosts_.ranks_of) {
+    if (local >= there.size() || there[local] == identity_.rank) continue;
+    const Card& card = cards_[there[local]];
+    peers.push_back({.rank = there[local],
+                     .name = name(there[local]),
+                     .address = card.rdma_address,
+                     .port = card.rdma.port});
+  }
+  reach->check(peers, rdma_.is_wanted, &findings_);
 }
 
 void RankChecks::check_peer(uint32_t rank, int64_t until_ns) {
@@ -388,7 +407,15 @@ bool RankChecks::check_among_all() {
   std::unique_ptr<ShmTransport> shm;
   const Status made = ShmTransport::create({.rank = identity_.rank, .clock = &clock_}, &shm);
   if (made.ok()) own_.shm_address = shm->address();
+  RdmaReach rdma_reach;
+  // Beyond so many a job makes its connections as it needs them, too.
+  const size_t hosts = hosts_.ranks_of.size();
+  if (rdma_.are_here && hosts > 1 && hosts <= kHostsReachedMax) {
+    rdma_reach.open(settings_, own_.rdma, identity_.rank, identity_.world);
+    own_.rdma_address = rdma_reach.address();
+  }
   if (!exchange_again()) return false;
+  check_rdma_reach(&rdma_reach);  // first, while all ranks do
   check_shared_memory(made, shm.get());
   check_reach();
   check_rdma_ports();

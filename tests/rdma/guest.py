@@ -28,7 +28,8 @@ PROGRAMS = {QEMU: "qemu-system-x86", "busybox": "busybox-static", "cpio": "cpio"
 PROVIDERS = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-*.so"
 # What the guest needs of its kernel; what those need is found.
 MODULES = ("virtio_pci", "virtio_net", "virtio_rng", "9pnet_virtio", "9p", "overlay", "dummy",
-           "sch_netem", "crc32_generic", "rdma_rxe", "ib_uverbs")
+           "sch_netem", "sch_ingress", "cls_u32", "act_gact", "crc32_generic", "rdma_rxe",
+           "ib_uverbs")
 # Of a kernel's package, all that the modules can be in.
 MODULE_FOLDERS = ("crypto", "arch/x86/crypto", "lib", "net", "fs/9p", "fs/netfs", "fs/fscache",
                   "fs/overlayfs", "drivers/virtio", "drivers/infiniband", "drivers/net",

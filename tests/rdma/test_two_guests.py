@@ -14,6 +14,9 @@ from support import BIN, DEVICE, PEER_LOST, UCX, MachineTest
 PORT = 7000
 # 2% of what each machine sends. The wire's MTU leaves room for RoCE's own of 1024.
 LOSS = "tc qdisc replace dev eth0 root netem loss 2%"
+# RoCE v2 is UDP to this port.
+DROP_ROCE = ("tc qdisc add dev eth0 ingress && tc filter add dev eth0 parent ffff: protocol ip u32 "
+             "match ip protocol 17 0xff match ip dport 4791 0xffff action drop")
 DELAY = "tc qdisc replace dev eth1 root netem delay 30ms"
 # Both interfaces of a machine are in one subnet: each answers for its own address.
 ONE_SUBNET = "; ".join(f"echo {value} > /proc/sys/net/ipv4/conf/all/{name}" for name, value in
@@ -96,6 +99,46 @@ class TwoGuests(MachineTest):
                           rank.output())
         for packets in self.sent_packets(SECOND):
             self.assertGreater(packets, 100)
+
+    def doctors(self):
+        """What both find with RDMA asked for, by check: verdict, and text with remedy."""
+        command = (f"PARALLAX_SECRET=of-this-test-alone {UCX} PARALLAX_TRANSPORT=rdma "
+                   f"{BIN}/parallax doctor --rendezvous tcp:10.9.0.1:{PORT + 7} --world 2 --json")
+        running = [guest.start(f"PARALLAX_HOST=host{rank} {command} --rank {rank} 2>/dev/null; "
+                               "true", 90) for rank, guest in enumerate(self.guests)]
+        found = []
+        for each in running:
+            listed = json.loads(each.check().strip().splitlines()[-1])["findings"]
+            found.append({one["check"]: (one["verdict"], one["text"] + " -> " + one["remedy"])
+                          for one in listed})
+        return found
+
+    def test_the_doctor_on_a_sound_wire(self):
+        for rank, found in enumerate(self.doctors()):
+            self.assertEqual(found["rdma_ranks"][0], "OK", found)
+            verdict, text = found["rdma_reach"]
+            self.assertEqual(verdict, "OK", found)
+            self.assertIn(f"rank {1 - rank} (host host{1 - rank}) at {DEVICE}:1, ", text)
+            self.assertIn(f"by rc_verbs/{DEVICE}:1 to {DEVICE}:1", text)
+            self.assertEqual(found["job"][0], "OK", found)
+
+    def test_the_doctor_where_mtus_differ_and_a_firewall_drops_roce(self):
+        """TCP passes."""
+        self.guests[0].run("ip link set eth0 mtu 4200")
+        self.addCleanup(self.guests[0].run, "ip link set eth0 mtu 1500")
+        self.guests[1].run(DROP_ROCE)
+        self.addCleanup(self.guests[1].run, "tc qdisc del dev eth0 ingress")
+        for rank, found in enumerate(self.doctors()):
+            self.assertEqual(found["reach"][0], "OK", found)
+            self.assertEqual(found["rdma_ranks"][0], "WARN", found)
+            theirs, ours = ((1024, 4096), (4096, 1024))[rank]
+            self.assertIn(f"MTU {theirs} there, {ours} here", found["rdma_ranks"][1])
+            verdict, text = found["rdma_reach"]
+            self.assertEqual(verdict, "FAIL", found)
+            self.assertIn(f"packets of {DEVICE}:1 do not pass between this rank and rank "
+                          f"{1 - rank} ", text)
+            self.assertIn("UDP port 4791", text)
+            self.assertNotIn("job", found)
 
     def test_train_while_packets_are_lost(self):
         for guest in self.guests:
