@@ -130,7 +130,7 @@ inline void incast_pushes_back(const Factory& factory) {
     EXPECT_GE(next[rank], 1u);
   }
   const auto blocked = next;
-  for (int round = 0; round < 20; ++round) {
+  for (uint64_t round = 0; round < rounds(20); ++round) {
     ASSERT_TRUE(stage.until([&] {
       for (uint32_t rank = 1; rank < kWorld; ++rank) {
         if (!stage.at(rank).writable(0)) return false;
