@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/version.h"
 #include "topology/pu_list.h"
 
@@ -103,6 +104,13 @@ std::vector<std::string> way_warnings(const Connection& connection, uint32_t ran
                        " by " + way.text + ", of " + connection.network + ": " + way.lacks);
   }
   return warnings;
+}
+
+void log_connection(const Connection& connection, const HostMap& hosts, uint32_t rank) {
+  PARALLAX_LOG(kInfo, kInit, start_line(connection, hosts, rank));
+  for (const std::string& warning : way_warnings(connection, rank)) {
+    PARALLAX_LOG(kWarn, kNet, warning);
+  }
 }
 
 nlohmann::json connection_report(const Connection& connection, const HostMap& hosts) {

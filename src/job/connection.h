@@ -38,6 +38,9 @@ std::string start_line(const Connection& connection, const HostMap& hosts, uint3
 // without having asked.
 std::vector<std::string> way_warnings(const Connection& connection, uint32_t rank);
 
+// Logs both: the line at info, the others at warn.
+void log_connection(const Connection& connection, const HostMap& hosts, uint32_t rank);
+
 // The keys "hosts", "carrier", "network", "ways" and "module" of the topology report.
 nlohmann::json connection_report(const Connection& connection, const HostMap& hosts);
 // Its key "faults": how many of each were done.

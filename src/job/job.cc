@@ -115,10 +115,7 @@ Status Job::begin() {
     return met;
   }
   PARALLAX_RETURN_IF_ERROR(start_engine());
-  PARALLAX_LOG(kInfo, kInit, start_line(connection_, hosts_, options_.rank));
-  for (const std::string& warning : way_warnings(connection_, options_.rank)) {
-    PARALLAX_LOG(kWarn, kNet, warning);
-  }
+  log_connection(connection_, hosts_, options_.rank);
   return {};
 }
 
