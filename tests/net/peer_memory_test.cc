@@ -103,7 +103,7 @@ TEST(ReadBuffers, give_the_totals) {
 // them: all others are borrowed whole. Before all have mapped the buffer, in the first steps, they
 // go in messages.
 TEST(ReadBuffers, are_written_across_the_slices_of_a_call) {
-  constexpr uint64_t kElements = 300'007, kSteps = 60, kFirst = 3;
+  constexpr uint64_t kElements = 300'007, kSteps = 100, kFirst = 2;
   const std::unique_ptr<RankJob> running =
       readers({0, 0}, kElements, {"--steps", std::to_string(kSteps), "--variables", "7"});
   RankJob& job = *running;
