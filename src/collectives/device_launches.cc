@@ -195,10 +195,9 @@ Status DeviceLaunches::advance(int64_t now_ns) {
   say_next();
   DeviceLeg leg = DeviceLeg::kAll;
   if (communicator_ == nullptr) {
-    // One out of the job's forms in a commit, which has its deadline.
-    const bool by_commit = options_.out_of != nullptr;
-    if (!by_commit && !is_due(&leg)) return {};
-    if (!by_commit && forming_ns_ == 0) forming_ns_ = now_ns;
+    // One out of the job's forms in the commit.
+    if (options_.out_of == nullptr && !is_due(&leg)) return {};
+    if (forming_ns_ == 0) forming_ns_ = now_ns;
     PARALLAX_RETURN_IF_ERROR(form());
     if (communicator_ == nullptr) return {};  // its device is being opened
     PARALLAX_RETURN_IF_ERROR(communicator_->advance());

@@ -17,6 +17,7 @@
 #include "job/connection.h"
 #include "job/contact.h"
 #include "job/endpoint_checks.h"
+#include "job/introductions.h"
 #include "job/job_settings.h"
 #include "job/network_choice.h"
 #include "job/tcp_network.h"
@@ -43,12 +44,6 @@ std::string host_name(const parallax_options_t& options) {
 }
 
 void pause(int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); }
-
-Status brought_wrong(uint32_t rank, const Status& why) {
-  return why
-      .prefixed("open: what rank " + std::to_string(rank) + " brought to the rendezvous is wrong: ")
-      .about_peer(rank);
-}
 
 uint64_t random_number() {
   std::random_device source;
@@ -119,37 +114,6 @@ Status Job::begin() {
   return {};
 }
 
-Status Job::exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all) {
-  const std::string blob = encode_endpoint(mine);
-  std::vector<std::string> blobs;
-  PARALLAX_RETURN_IF_ERROR(
-      rendezvous_->allgather(std::as_bytes(std::span(blob)), deadline_ns, &blobs));
-  all->assign(blobs.size(), {});
-  for (uint32_t rank = 0; rank < blobs.size(); ++rank) {
-    const Status decoded = decode_endpoint(std::as_bytes(std::span(blobs[rank])), &(*all)[rank]);
-    if (!decoded.ok()) return brought_wrong(rank, decoded);
-    if ((*all)[rank].rank != rank) {
-      return invalid("open: rank " + std::to_string((*all)[rank].rank) +
-                     " came to the rendezvous as rank " + std::to_string(rank));
-    }
-  }
-  return {};
-}
-
-// Adds them to what is known of each rank.
-Status Job::exchange_addresses(const Endpoint& mine, int64_t deadline_ns,
-                               std::vector<Endpoint>* all) {
-  const std::string blob = encode_addresses(mine);
-  std::vector<std::string> blobs;
-  PARALLAX_RETURN_IF_ERROR(
-      rendezvous_->allgather(std::as_bytes(std::span(blob)), deadline_ns, &blobs));
-  for (uint32_t rank = 0; rank < blobs.size(); ++rank) {
-    const Status decoded = decode_addresses(std::as_bytes(std::span(blobs[rank])), &(*all)[rank]);
-    if (!decoded.ok()) return brought_wrong(rank, decoded);
-  }
-  return {};
-}
-
 Status Job::await_all(int64_t deadline_ns) {
   std::vector<std::string> nothing;
   return rendezvous_->allgather({}, deadline_ns, &nothing);
@@ -181,7 +145,7 @@ Status Job::meet(int64_t deadline_ns) {
   mine.messages_only = options_.faults != nullptr;
   connection_.carrier_why = carrier.why;
   std::vector<Endpoint> all;
-  PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
+  PARALLAX_RETURN_IF_ERROR(exchange_endpoints(*rendezvous_, mine, deadline_ns, &all));
   std::vector<std::string> names;
   for (const Endpoint& endpoint : all) {
     names.push_back(endpoint.host);
@@ -299,7 +263,7 @@ Status Job::connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_n
     PARALLAX_RETURN_IF_ERROR(make_network(mine, one_machine, &network));
     mine.network_address = network->address();
   }
-  PARALLAX_RETURN_IF_ERROR(exchange_addresses(mine, deadline_ns, &all));
+  PARALLAX_RETURN_IF_ERROR(exchange_addresses(*rendezvous_, mine, deadline_ns, &all));
   std::vector<NearMemory> places;
   for (const Endpoint& endpoint : all) places.push_back(endpoint.place);
   set_domains(&hosts_, places);

@@ -112,8 +112,6 @@ class Job {
 
   Status begin();
   Status meet(int64_t deadline_ns);
-  Status exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all);
-  Status exchange_addresses(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all);
   Status await_all(int64_t deadline_ns);
   Status connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_ns);
   Status make_network(const Endpoint& mine, bool one_machine,

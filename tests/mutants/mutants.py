@@ -449,7 +449,7 @@ MUTANTS = [
     Mutant("loss_kept_to_itself",
            "who sees a rank lost does not tell the others",
            "src/engine/first_failure.cc",
-           "outbox.send_bytes(watched, header, std::as_bytes(std::span(told)));",
+           "outbox.send_bytes(other, header, std::as_bytes(std::span(told)));",
            "if (notice != SectionKind::kLost) {\n"
-           "      outbox.send_bytes(watched, header, std::as_bytes(std::span(told)));\n    }"),
+           "      outbox.send_bytes(other, header, std::as_bytes(std::span(told)));\n    }"),
 ]

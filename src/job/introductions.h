@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Introductions: what each rank tells all others at the rendezvous: who it is, and then where it is
+// reached. Collective; blocks until all have come, or the deadline.
+#ifndef PARALLAX_JOB_INTRODUCTIONS_H_
+#define PARALLAX_JOB_INTRODUCTIONS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "rendezvous/rendezvous.h"
+#include "transport/endpoint.h"
+
+namespace parallax {
+
+// Of every rank, by rank: all but its addresses. INVALID names who brought what is none.
+Status exchange_endpoints(Rendezvous& rendezvous, const Endpoint& mine, int64_t deadline_ns,
+                          std::vector<Endpoint>* all);
+
+// Adds them to what is known of each rank.
+Status exchange_addresses(Rendezvous& rendezvous, const Endpoint& mine, int64_t deadline_ns,
+                          std::vector<Endpoint>* all);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_JOB_INTRODUCTIONS_H_
