@@ -104,7 +104,9 @@ EntryReader::News BoardExchange::read_entries() {
 // Goes on in the order of ranks as far as they have said what they give. True: that was all.
 bool BoardExchange::read(StepBuffer& buffer) {
   for (; buffer.next < world_; ++buffer.next) {
-    const EntryKind kind = entries_.kind(buffer.next, place_, buffer.step);
+    // Its own it knows.
+    const EntryKind kind =
+        buffer.next == rank_ ? EntryKind::kValues : entries_.kind(buffer.next, place_, buffer.step);
     if (kind == EntryKind::kNone) return false;
     if (kind == EntryKind::kNothing) continue;
     buffer.from[buffer.addends++] = entries_.of(buffer.next, place_, buffer.step);

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/usable_cores.h"
 #include "base/version.h"
+#include "collectives/entries.h"
 #include "job/connection.h"
 #include "job/contact.h"
 #include "job/endpoint_checks.h"
@@ -255,7 +256,10 @@ Status Job::connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_n
   const uint32_t host = hosts_.host_of[options_.rank];
   std::unique_ptr<ShmTransport> shm;
   if (hosts_.ranks_of[host].size() > 1) {
-    PARALLAX_RETURN_IF_ERROR(ShmTransport::create({.rank = options_.rank, .clock = &clock_}, &shm));
+    // Descriptors on their way are bounded for a user: none of what nobody would use.
+    has_boards_ &= hosts_.ranks_of.size() == 1 && world <= kEntryRanksMax;
+    PARALLAX_RETURN_IF_ERROR(ShmTransport::create(
+        {.rank = options_.rank, .clock = &clock_, .boards = has_boards_}, &shm));
     mine.shm_address = shm->address();
   }
   std::unique_ptr<NetworkTransport> network;

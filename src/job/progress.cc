@@ -38,6 +38,7 @@ bool all_done(std::span<Request* const> requests) {
 
 Status Progress::start(JobGroups& groups, bool manual, const SpinOptions& spin) {
   groups_ = &groups;
+  manual_ = manual;
   spin_ = SpinTime(spin);
   int transport_fd = -1;
   {
@@ -268,7 +269,11 @@ int Progress::completion_fd() {
 // ---- waiting
 
 bool Progress::wait_for(std::span<Request* const> requests, int64_t timeout_ns) {
-  if (all_done(requests)) return true;
+  if (all_done(requests)) {
+    // What has completed within its calls has made no pass, and nobody else keeps the leases.
+    if (manual_) drive_once();
+    return true;
+  }
   // Who only asks does not keep the progress thread from its work.
   if (timeout_ns <= 0) return false;
   WaitEnd end = {.timeout_ns = std::min(timeout_ns, kNever / 2)};

@@ -161,6 +161,7 @@ class Progress {
   Binding& binding_;
   mutable Mutex engine_mutex_ PARALLAX_ACQUIRED_BEFORE(waiters_mutex_);
   JobGroups* groups_ PARALLAX_PT_GUARDED_BY(engine_mutex_) = nullptr;
+  bool manual_ = false;  // written by start() alone
   bool warned_ PARALLAX_GUARDED_BY(engine_mutex_) = false;
   int64_t sleep_until_ns_ PARALLAX_GUARDED_BY(engine_mutex_) = 0;  // of who drives
   SpinTime spin_;                                                  // of the waiter that drives

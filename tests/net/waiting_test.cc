@@ -110,13 +110,14 @@ TEST_F(Waiting, a_step_that_ends_by_looking_makes_no_system_call) {
     ASSERT_NO_FATAL_FAILURE(run_ranks(folder->path()));
     if (elapsed_ms(folder->path(), "0") <= kSteps / kStepsPerMs) break;
   }
+  uint64_t spun = 0;
   for (const char* rank : {"0", "1"}) {
     const uint64_t time_ms = elapsed_ms(folder->path(), rank);
     const nlohmann::json waiting =
         nlohmann::json::parse(line_of(folder->path() + "/said" + rank, "waiting "));
     EXPECT_LE(waiting["bells"], time_ms + 1) << waiting;
     EXPECT_EQ(waiting["blocked"], 0) << waiting;
-    EXPECT_GT(waiting["spun"], kSteps) << waiting;
+    spun += waiting["spun"].get<uint64_t>();
     for (const auto& [call, count] : calls_between_marks(folder->path() + "/trace" + rank)) {
       const bool seldom =
           call == "epoll_wait" || call == "read" || call == "futex" || call == "write";
@@ -126,6 +127,9 @@ TEST_F(Waiting, a_step_that_ends_by_looking_makes_no_system_call) {
     }
     RecordProperty(std::string("elapsed_ms_of_") + rank, std::to_string(time_ms));
   }
+  // Who comes last to an exchange has it within its call, and does not wait: about one waits of
+  // each, of two that a step has, and which one is chance.
+  EXPECT_GT(spun, kSteps / 2);
 }
 
 }  // namespace

@@ -149,7 +149,8 @@ Status Attacher::offer(Pair* pair) {
                       .job = options_.job,
                       .ring_bytes = options_.ring_bytes};
   const std::array<int, kFdsInPacketMax> fds{memory.get(), options_.bell->get(), options_.board};
-  const SocketNews sent = send_packet(pair->outgoing, bytes_of(message), fds);
+  const SocketNews sent =
+      send_packet(pair->outgoing, bytes_of(message), std::span(fds).first(offered_fds()));
   if (sent == SocketNews::kNoDescriptors) return no_descriptors(pair);
   if (sent != SocketNews::kOk) return lost(*pair, "it hung up while shared memory was attached");
   pair->phase = Phase::kAnswer;
@@ -200,7 +201,7 @@ Status Attacher::hear(Caller* caller, bool* finished) {
   if (news == SocketNews::kNoDescriptors) return no_descriptors(nullptr);
   // A stranger that says nothing sensible is let go, not believed.
   if (news != SocketNews::kOk || bytes != sizeof message || message.magic != kOfferMagic ||
-      fd_count != kFdsInPacketMax) {
+      fd_count != offered_fds()) {
     return {};
   }
   const auto pair = std::find_if(pairs_.begin(), pairs_.end(), [&](const Pair& candidate) {
@@ -226,7 +227,9 @@ Status Attacher::hear(Caller* caller, bool* finished) {
 Status Attacher::take_offer(Pair* pair, Caller* caller, size_t ring_bytes,
                             std::span<UniqueFd> fds) {
   Status mapped = SharedRegion::attach(fds[0], ring_bytes, &pair->link.in);
-  if (mapped.ok()) mapped = BoardMapping::attach(fds[2], &pair->link.board);
+  if (mapped.ok() && options_.board >= 0) {
+    mapped = BoardMapping::attach(fds[2], &pair->link.board);
+  }
   Answer answer{.magic = kAnswerMagic, .verdict = 0};
   if (!mapped.ok()) {
     answer.verdict = static_cast<uint32_t>(Verdict::kBadMemory);

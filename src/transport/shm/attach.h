@@ -49,7 +49,7 @@ struct AttachOptions {
   const Clock* clock = nullptr;
   const UniqueFd* listener = nullptr;
   const UniqueFd* bell = nullptr;
-  int board = -1;  // descriptor
+  int board = -1;  // descriptor; -1: no rank has one
 };
 
 class Attacher {
@@ -76,6 +76,8 @@ class Attacher {
   };
 
   bool done() const;
+  // Memory, bell, and the board where ranks have one.
+  size_t offered_fds() const { return options_.board >= 0 ? kFdsInPacketMax : kFdsInPacketMax - 1; }
   Status wait(int64_t deadline_ns);
   Status offer(Pair* pair);
   Status read_answer(Pair* pair);

@@ -58,7 +58,7 @@ Status ShmTransport::create(const ShmOptions& options, std::unique_ptr<ShmTransp
   }
   std::string address;
   PARALLAX_RETURN_IF_ERROR(listen_abstract(&parts.listener, &address));
-  PARALLAX_RETURN_IF_ERROR(SealedMemory::make(kBoardBytes, &parts.board));
+  if (options.boards) PARALLAX_RETURN_IF_ERROR(SealedMemory::make(kBoardBytes, &parts.board));
   transport->reset(new ShmTransport(options, std::move(parts), std::move(address)));
   return {};
 }
@@ -97,7 +97,7 @@ Status ShmTransport::connect_all(std::span<const Endpoint> peers, uint64_t job,
                      .clock = options_.clock,
                      .listener = &listener_,
                      .bell = &bell_,
-                     .board = board_.fd()});
+                     .board = options_.boards ? board_.fd() : -1});
   PARALLAX_RETURN_IF_ERROR(attacher.run(peers, deadline_ns, &links));
   for (ShmLink& link : links) PARALLAX_RETURN_IF_ERROR(adopt(std::move(link)));
   listener_.reset();  // nobody else is expected
@@ -344,6 +344,7 @@ void ShmTransport::post() {
 
 uint64_t ShmTransport::posts() const {
   uint64_t posts = 0;
+  if (!options_.boards) return posts;
   for (const auto& peer : peers_) {
     posts += peer->link.board.head()->posts.load(std::memory_order_seq_cst);
   }

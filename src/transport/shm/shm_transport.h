@@ -16,7 +16,8 @@
 // cannot hide the parent's death from those who watch a pidfd; over the connection it can. The
 // child's copy of the transport must not be used; destroying it says nothing to the peers.
 //
-// Boards. Each rank has one for all its peers (transport/boards.h), handed over as they attach.
+// Boards. Each rank has one for all its peers (transport/boards.h), handed over as they attach,
+// where that is asked for: of all ranks of the host, or of none.
 //
 // What peers write here is input: positions and lengths are checked, and a ring found corrupt loses
 // that peer. A message's bytes can be changed by its sender while they are looked at: read once.
@@ -45,6 +46,7 @@ struct ShmOptions {
   const Clock* clock = nullptr;           // outlives the transport
   size_t ring_bytes = kRingBytesDefault;  // per direction and peer; a power of two
   bool use_pidfd = true;                  // false: watch connections instead (tests)
+  bool boards = false;                    // the same at all peers
 };
 
 // Equal for two ranks exactly if they can attach: the machine's boot and its network namespace.
@@ -74,7 +76,7 @@ class ShmTransport final : public Transport, private Boards {
   bool arm() override;
   void forget(uint32_t rank) override;
   PeerMemory* peer_memory() override { return &memory_; }
-  Boards* boards() override { return this; }
+  Boards* boards() override { return options_.boards ? this : nullptr; }
 
   struct Activity {
     uint64_t polls = 0;     // how often the peer has polled

@@ -64,6 +64,15 @@ TEST_F(ProgressOfOne, IsWarnedOnceOfBeingHeldUpForAQuarterOfTheLease) {
   EXPECT_EQ(heard_.lines().size(), 1u);
 }
 
+// Given a request that is done already, as those are that complete within their calls, expect who
+// waits for it to drive all the same: nobody else does.
+TEST_F(ProgressOfOne, AWaitForWhatIsDoneDrivesWhereThereIsNoThread) {
+  world_.clock().advance(due_in_ns());
+  ASSERT_EQ(due_in_ns(), 0);
+  EXPECT_TRUE(progress_.wait_for({}, kMs));
+  EXPECT_GT(due_in_ns(), 0) << "no heartbeat was sent";
+}
+
 // Stands still but where a test moves it; for several threads.
 class StillClock final : public Clock {
  public:

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <deque>
 #include <thread>
 
@@ -26,9 +27,12 @@ Endpoint endpoint_of(const ShmTransport& transport, uint32_t rank) {
 
 std::unique_ptr<ShmTransport> make_rank(uint32_t rank, size_t ring_bytes, bool use_pidfd) {
   std::unique_ptr<ShmTransport> transport;
-  const Status status = ShmTransport::create(
-      {.rank = rank, .clock = &kClock, .ring_bytes = ring_bytes, .use_pidfd = use_pidfd},
-      &transport);
+  const Status status = ShmTransport::create({.rank = rank,
+                                              .clock = &kClock,
+                                              .ring_bytes = ring_bytes,
+                                              .use_pidfd = use_pidfd,
+                                              .boards = true},
+                                             &transport);
   EXPECT_TRUE(status.ok()) << status.message();
   return transport;
 }
@@ -67,6 +71,24 @@ CONFORM(shm, make_shm_world)
 CONFORM(shm_small_rings, make_small_shm_world)
 
 // Given messages sent just before closing, expect them to be delivered before the loss.
+// Given ranks that are to have no boards, expect none to be made or handed over.
+TEST(Shm, BoardsAreThereWhereTheyAreAskedFor) {
+  std::array<std::unique_ptr<ShmTransport>, 2> ranks;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(ShmTransport::create({.rank = rank, .clock = &kClock}, &ranks[rank]).ok());
+  }
+  std::thread other([&] {
+    const Endpoint peer = endpoint_of(*ranks[0], 0);
+    EXPECT_TRUE(ranks[1]->connect_all(std::span(&peer, 1), 99, in_ms(20000)).ok());
+  });
+  const Endpoint peer = endpoint_of(*ranks[1], 1);
+  EXPECT_TRUE(ranks[0]->connect_all(std::span(&peer, 1), 99, in_ms(20000)).ok());
+  other.join();
+  EXPECT_EQ(ranks[0]->boards(), nullptr);
+  EXPECT_TRUE(ranks[0]->arm());
+  EXPECT_NE(make_rank(0, kRingBytesDefault, true)->boards(), nullptr);
+}
+
 TEST(Shm, last_words_arrive_before_the_loss) {
   conformance::Stage stage(make_shm_world, 2);
   for (uint64_t i = 0; i < 16; ++i) stage.send(1, 0, i, 2000, i);
