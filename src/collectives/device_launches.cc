@@ -172,14 +172,16 @@ Status DeviceLaunches::check_deadline(int64_t now_ns) const {
                            ? Launch{.step = next_.step, .first = next_.at, .began_ns = forming_ns_}
                            : under_way_.front();
   if (now_ns - began.began_ns < timeout_ns_) return {};
+  const std::string rest =
+      " did not end within " + std::to_string(timeout_ns_ / kNanosecondsPerMillisecond) + " ms " +
+      (forms ? "since its communicator forms" : "of its launch") +
+      ": another rank has not given it, or a device, a link or work on a stream before it stands "
+      "still; it is given up. Raise the setting nccl_timeout_ms where it may take longer";
+  // One out of the job's forms before its first variable is there.
+  if (began.first >= places_.size()) return io_error("what devices do among themselves" + rest);
   const Place& place = places_[began.first];
   return io_error("the sum of variable '" + place.name + "' among the devices in step " +
-                  std::to_string(began.step) + " did not end within " +
-                  std::to_string(timeout_ns_ / kNanosecondsPerMillisecond) + " ms " +
-                  (forms ? "since its communicator forms" : "of its launch") +
-                  ": another rank has not given it, or a device, a link or work on a stream "
-                  "before it stands still; it is given up. Raise the setting nccl_timeout_ms where "
-                  "it may take longer")
+                  std::to_string(began.step) + rest)
       .about_variable(place.id)
       .about_step(began.step);
 }
