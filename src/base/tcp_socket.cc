@@ -48,6 +48,10 @@ Status tcp_name(const UniqueFd& socket, SocketAddress* address) {
   return io_error(std::string("getsockname: ") + std::strerror(errno));
 }
 
+void tcp_defer_accept(const UniqueFd& listener) {
+  set_option(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, 1);
+}
+
 Accepted tcp_accept(const UniqueFd& listener, UniqueFd* socket, SocketAddress* from) {
   from->bytes = sizeof from->storage;
   socket->reset(

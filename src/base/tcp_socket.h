@@ -18,6 +18,9 @@ int tcp_listen_at(const SocketAddress& address, UniqueFd* listener);
 // The address a socket is bound to.
 Status tcp_name(const UniqueFd& socket, SocketAddress* address);
 
+// For peers that speak first: one that says nothing is accepted a second later only.
+void tcp_defer_accept(const UniqueFd& listener);
+
 enum class Accepted { kOne, kNone, kNoDescriptor, kNoMemory };
 Accepted tcp_accept(const UniqueFd& listener, UniqueFd* socket, SocketAddress* from);
 

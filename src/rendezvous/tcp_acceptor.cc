@@ -66,25 +66,27 @@ void TcpAcceptor::make_room_for(const UniqueFd& socket) {
   }
 }
 
-// Drops the connections that are closed; else the oldest that is closing or has sent no HELLO; else
-// the oldest stranger. False: all are members.
+// Drops the connections that are closed; else the oldest that is closing; else of the strangers
+// that have sent a HELLO and those that have not the more numerous lose their oldest, so that
+// neither can crowd the others out. False: all are members.
 bool TcpAcceptor::make_room() {
   const size_t before = links_.size();
   sweep();
   if (links_.size() < before) return true;
-  ServerLink* victim = nullptr;
-  for (const auto& link : links_) {
-    if (link->stage() == Stage::kClosing) {
-      victim = link.get();
-      break;
-    }
-    if (link->stage() != Stage::kStranger) continue;
-    if (victim == nullptr) victim = link.get();
-    if (!link->introduced()) {
-      victim = link.get();
-      break;
-    }
+  struct Kind {
+    size_t count = 0;
+    ServerLink* oldest = nullptr;
+  };
+  Kind closing, introduced, silent;
+  for (const auto& link : links_) {  // the oldest is the first
+    if (link->stage() == Stage::kMember) continue;
+    Kind& kind = link->stage() == Stage::kClosing ? closing
+                 : link->introduced()             ? introduced
+                                                  : silent;
+    if (kind.count++ == 0) kind.oldest = link.get();
   }
+  ServerLink* victim = introduced.count > silent.count ? introduced.oldest : silent.oldest;
+  if (closing.count > 0) victim = closing.oldest;
   if (victim == nullptr) return false;
   if (victim->stage() == Stage::kStranger) turn_away(*victim, "too many came at once");
   std::erase_if(links_, [victim](const auto& each) { return each.get() == victim; });

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // TcpAcceptor: a rank's port of the tcp rendezvous: it accepts connections and bounds what
 // strangers may cost: kStrangersMax descriptors, each with kHandshakeBodyBytesMax bytes, for
-// kIntroductionNs at most. When more connect, the oldest is dropped, first of those that have sent
-// nothing; a rank that is dropped so tries again. Where fewer than kDescriptorsSpare descriptors
-// are left, only kStrangersScarce strangers are kept.
+// kIntroductionNs at most. When more connect, of those that have said who they are and those that
+// have not the more numerous lose their oldest; a rank that is dropped so tries again. Where fewer
+// than kDescriptorsSpare descriptors are left, only kStrangersScarce strangers are kept.
 //
 // What members send is the owner's. Never blocks. One thread, or under its owner's lock.
 #ifndef PARALLAX_RENDEZVOUS_TCP_ACCEPTOR_H_

@@ -78,6 +78,8 @@ class TcpHandshake {
   Phase advance(std::string* in, std::string* out);
 
   Phase phase() const { return phase_; }
+  // Whether the peer is, or named itself as, one of the job: a stranger does not know its number.
+  bool knows_peer() const { return trusts_; }
   // Of kFailed, one clause.
   const std::string& why() const { return why_; }
   // Of kDone: who both are, and the secrets of what this side sends and receives.

@@ -20,7 +20,10 @@ Status TcpStrangers::listen(const SocketAddress& address, const TcpPorts& ports)
                            &listener_);
     if (reason != EADDRINUSE) break;
   }
-  if (reason == 0) return tcp_name(listener_, &address_);
+  if (reason == 0) {
+    tcp_defer_accept(listener_);
+    return tcp_name(listener_, &address_);
+  }
   const std::string failed = "open: transport tcp cannot listen at " + to_text(address);
   if (reason == EMFILE || reason == ENFILE) {
     return limit(failed + ": " + std::strerror(reason) + "; raise ulimit -n");
@@ -58,24 +61,32 @@ bool TcpStrangers::accept(int epoll, uint64_t tag_first, int64_t now_ns) {
     (*free)->socket = std::move(socket);
     (*free)->since_ns = now_ns;
     ++count_;
+    // A rank that has spoken is known before the next may ask for its place. None is a member yet:
+    // that takes an answer.
+    Member nobody;
+    (void)advance(number, &nobody);
   }
   return true;
 }
 
-// The oldest goes, first of those that have sent nothing.
 bool TcpStrangers::make_room() {
-  uint32_t victim = kStrangersMax;
-  const auto before = [this](uint32_t one, uint32_t other) {
-    const bool silent = strangers_[one]->bytes_taken == 0;
-    if (silent != (strangers_[other]->bytes_taken == 0)) return silent;
-    return strangers_[one]->since_ns < strangers_[other]->since_ns;
+  struct Kind {
+    uint32_t count = 0;
+    uint32_t oldest = kStrangersMax;
   };
+  std::array<Kind, 2> kinds;
   for (uint32_t each = 0; each < kStrangersMax; ++each) {
-    if (strangers_[each] == nullptr) continue;
-    if (victim == kStrangersMax || before(each, victim)) victim = each;
+    const Stranger* const stranger = strangers_[each].get();
+    if (stranger == nullptr) continue;
+    const bool named = stranger->handshake != nullptr && stranger->handshake->knows_peer();
+    Kind& kind = kinds[named ? 1 : 0];
+    const bool older = kind.count == 0 || stranger->since_ns < strangers_[kind.oldest]->since_ns;
+    if (older) kind.oldest = each;
+    ++kind.count;
   }
-  if (victim == kStrangersMax) return false;
-  turn_away(victim);
+  const Kind& larger = kinds[1].count > kinds[0].count ? kinds[1] : kinds[0];
+  if (larger.count == 0) return false;
+  turn_away(larger.oldest);
   return true;
 }
 

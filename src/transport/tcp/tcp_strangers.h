@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // TcpStrangers: a rank's port, and those who connect to it and have proved nothing yet. What they
 // may cost is bounded: kStrangersMax connections, each with kHandshakeBytesMax bytes, for
-// kStrangerNs at most; where more come, the oldest goes, first of those that have sent nothing. A
-// rank that is displaced so connects again. OpenSSL is asked only once a whole record is there.
+// kStrangerNs at most. Where more come, of those that named an identity of the job and those that
+// did not the more numerous lose their oldest: neither can crowd the others out. A rank that is
+// displaced so connects again. Who says nothing is not even accepted for a second, and what a rank
+// says first is read before another is accepted. OpenSSL is asked only once a whole record is
+// there.
 //
 // Owned by the transport's owner; nothing blocks.
 #ifndef PARALLAX_TRANSPORT_TCP_TCP_STRANGERS_H_

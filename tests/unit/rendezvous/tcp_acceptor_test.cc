@@ -75,6 +75,28 @@ TEST_F(TcpAcceptorTest, strangers_beyond_the_bound_displace_the_oldest) {
   EXPECT_TRUE(has(acceptor_.turned_away(), "; 3 connections were turned away"));
 }
 
+// Given as many as are kept, each of whom has said who it is, and two more, expect the first of the
+// two, which has not been heard yet, to stay.
+TEST_F(TcpAcceptorTest, who_came_last_is_not_the_one_to_go) {
+  std::string hello;
+  ClientHandshake begun(introduce(link_kit::options_of(1), entry_), Key());
+  begun.start(&hello);
+  std::vector<UniqueFd> talkers;
+  for (size_t i = 0; i < kStrangersMax; ++i) {
+    talkers.push_back(connect());
+    ServerLink& link = accept(0);
+    std::string words = hello;
+    ASSERT_TRUE(tcp_send(talkers.back(), &words));
+    while (!link.introduced()) ASSERT_TRUE(acceptor_.receive(link, admit_all));
+  }
+  const UniqueFd one = connect();
+  const ServerLink* const first = &accept(0);
+  const UniqueFd other = connect();
+  (void)accept(0);
+  ASSERT_EQ(acceptor_.links().size(), kStrangersMax);
+  EXPECT_EQ(acceptor_.links()[kStrangersMax - 2].get(), first);
+}
+
 TEST_F(TcpAcceptorTest, it_listens_until_told_not_to) {
   const UniqueFd stranger = connect();
   (void)accept(0);
