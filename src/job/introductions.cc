@@ -5,6 +5,9 @@
 #include <span>
 #include <string>
 
+#include "base/rank_list.h"
+#include "base/text.h"
+
 namespace parallax {
 
 namespace {
@@ -35,15 +38,21 @@ Status exchange_endpoints(Rendezvous& rendezvous, const Endpoint& mine, int64_t 
   return {};
 }
 
-Status exchange_addresses(Rendezvous& rendezvous, const Endpoint& mine, int64_t deadline_ns,
-                          std::vector<Endpoint>* all) {
-  const std::string blob = encode_addresses(mine);
+Status exchange_addresses(Rendezvous& rendezvous, const Endpoint& mine, const Status& own,
+                          int64_t deadline_ns, std::vector<Endpoint>* all) {
+  Endpoint told = mine;
+  if (!own.ok()) told.trouble = printable(own.message()).substr(0, kTroubleBytesMax);
+  const std::string blob = encode_addresses(told);
   std::vector<std::string> blobs;
-  PARALLAX_RETURN_IF_ERROR(
-      rendezvous.allgather(std::as_bytes(std::span(blob)), deadline_ns, &blobs));
+  const Status met = rendezvous.allgather(std::as_bytes(std::span(blob)), deadline_ns, &blobs);
+  if (!own.ok()) return own;
+  PARALLAX_RETURN_IF_ERROR(met);
   for (uint32_t rank = 0; rank < blobs.size(); ++rank) {
     const Status decoded = decode_addresses(std::as_bytes(std::span(blobs[rank])), &(*all)[rank]);
     if (!decoded.ok()) return brought_wrong(rank, decoded);
+    const Endpoint& other = (*all)[rank];
+    if (other.trouble.empty()) continue;
+    return departed(rank, other.host, invalid(other.trouble));
   }
   return {};
 }

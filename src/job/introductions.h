@@ -17,9 +17,11 @@ namespace parallax {
 Status exchange_endpoints(Rendezvous& rendezvous, const Endpoint& mine, int64_t deadline_ns,
                           std::vector<Endpoint>* all);
 
-// Adds them to what is known of each rank.
-Status exchange_addresses(Rendezvous& rendezvous, const Endpoint& mine, int64_t deadline_ns,
-                          std::vector<Endpoint>* all);
+// Adds them to what is known of each rank. A rank that has none, because of `own`, an error, takes
+// part all the same: not every rendezvous could tell the others that it left. It gets that error
+// back, and the others PEER_LOST with it, of the first such rank.
+Status exchange_addresses(Rendezvous& rendezvous, const Endpoint& mine, const Status& own,
+                          int64_t deadline_ns, std::vector<Endpoint>* all);
 
 }  // namespace parallax
 

@@ -248,6 +248,23 @@ Status Job::make_network(const Endpoint& mine, bool one_machine,
   return {};
 }
 
+// Those that the ranks' places call for, and where this rank listens by them.
+Status Job::make_transports(bool one_machine, Endpoint* mine, std::unique_ptr<ShmTransport>* shm,
+                            std::unique_ptr<NetworkTransport>* network) {
+  if (hosts_.ranks_of[hosts_.host_of[options_.rank]].size() > 1) {
+    // Descriptors on their way are bounded for a user: none of what nobody would use.
+    has_boards_ &= hosts_.ranks_of.size() == 1 && hosts_.host_of.size() <= kEntryRanksMax;
+    PARALLAX_RETURN_IF_ERROR(ShmTransport::create(
+        {.rank = options_.rank, .clock = &clock_, .boards = has_boards_}, shm));
+    mine->shm_address = (*shm)->address();
+  }
+  if (hosts_.ranks_of.size() > 1) {
+    PARALLAX_RETURN_IF_ERROR(make_network(*mine, one_machine, network));
+    mine->network_address = (*network)->address();
+  }
+  return {};
+}
+
 Status Job::connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_ns) {
   const bool one_machine = std::all_of(all.begin(), all.end(), [&](const Endpoint& endpoint) {
     return endpoint.machine == all[0].machine;
@@ -255,19 +272,9 @@ Status Job::connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_n
   const uint32_t world = static_cast<uint32_t>(hosts_.host_of.size());
   const uint32_t host = hosts_.host_of[options_.rank];
   std::unique_ptr<ShmTransport> shm;
-  if (hosts_.ranks_of[host].size() > 1) {
-    // Descriptors on their way are bounded for a user: none of what nobody would use.
-    has_boards_ &= hosts_.ranks_of.size() == 1 && world <= kEntryRanksMax;
-    PARALLAX_RETURN_IF_ERROR(ShmTransport::create(
-        {.rank = options_.rank, .clock = &clock_, .boards = has_boards_}, &shm));
-    mine.shm_address = shm->address();
-  }
   std::unique_ptr<NetworkTransport> network;
-  if (hosts_.ranks_of.size() > 1) {
-    PARALLAX_RETURN_IF_ERROR(make_network(mine, one_machine, &network));
-    mine.network_address = network->address();
-  }
-  PARALLAX_RETURN_IF_ERROR(exchange_addresses(*rendezvous_, mine, deadline_ns, &all));
+  const Status made = make_transports(one_machine, &mine, &shm, &network);
+  PARALLAX_RETURN_IF_ERROR(exchange_addresses(*rendezvous_, mine, made, deadline_ns, &all));
   std::vector<NearMemory> places;
   for (const Endpoint& endpoint : all) places.push_back(endpoint.place);
   set_domains(&hosts_, places);

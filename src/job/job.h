@@ -114,6 +114,8 @@ class Job {
   Status meet(int64_t deadline_ns);
   Status await_all(int64_t deadline_ns);
   Status connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_ns);
+  Status make_transports(bool one_machine, Endpoint* mine, std::unique_ptr<ShmTransport>* shm,
+                         std::unique_ptr<NetworkTransport>* network);
   Status make_network(const Endpoint& mine, bool one_machine,
                       std::unique_ptr<NetworkTransport>* network);
   Status wire(NetworkTransport& network, int64_t deadline_ns) const;

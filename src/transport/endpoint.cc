@@ -92,6 +92,7 @@ std::string encode_addresses(const Endpoint& endpoint) {
   put_number(&out, endpoint.place.cache);
   put_text(&out, endpoint.shm_address, kShmAddressBytesMax);
   put_text(&out, endpoint.network_address, kNetworkAddressBytesMax);
+  put_text(&out, endpoint.trouble, kTroubleBytesMax);
   PARALLAX_CHECK(out.size() <= kEndpointBytesMax);
   return out;
 }
@@ -101,13 +102,15 @@ Status decode_addresses(std::span<const std::byte> blob, Endpoint* endpoint) {
   ByteReader reader({reinterpret_cast<const char*>(blob.data()), blob.size()});
   uint32_t magic = 0, rank = 0;
   NearMemory place;
-  std::string shm_address, network_address;
+  std::string shm_address, network_address, trouble;
   if (!reader.number(&magic) || magic != kAddressMagic) return garbage("not its addresses");
   if (!reader.number(&rank) || !reader.number(&place.node) || !reader.number(&place.cache) ||
       !reader.text(&shm_address, kShmAddressBytesMax) ||
-      !reader.text(&network_address, kNetworkAddressBytesMax)) {
+      !reader.text(&network_address, kNetworkAddressBytesMax) ||
+      !reader.text(&trouble, kTroubleBytesMax)) {
     return garbage("cut short or a length out of range");
   }
+  if (!is_printable(trouble)) return garbage("a sentence with control bytes");
   if (!reader.empty()) return garbage("bytes left over");
   if (rank != endpoint->rank) {
     return invalid("the addresses of rank " + std::to_string(rank) + " stand where those of rank " +
@@ -116,6 +119,7 @@ Status decode_addresses(std::span<const std::byte> blob, Endpoint* endpoint) {
   endpoint->place = place;
   endpoint->shm_address = std::move(shm_address);
   endpoint->network_address = std::move(network_address);
+  endpoint->trouble = std::move(trouble);
   return {};
 }
 

@@ -19,6 +19,7 @@ namespace parallax {
 
 inline constexpr size_t kEndpointBytesMax = 4096;
 inline constexpr size_t kNetworkAddressBytesMax = 3072;
+inline constexpr size_t kTroubleBytesMax = 512;
 
 // What carries messages between hosts.
 enum class NetworkCarrier : uint8_t { kUcx, kRdma, kTcp };
@@ -37,6 +38,7 @@ struct Endpoint {
   NearMemory place;            // as it is bound
   std::string shm_address;     // of the shm transport: an abstract unix socket's name
   std::string network_address;  // of the transport between hosts; empty: there is none
+  std::string trouble;          // why it cannot be reached, and gives up; empty: it can
 };
 
 // 0.2.0 of 200.
@@ -45,8 +47,8 @@ std::string version_text(uint32_t version);
 // All but place and addresses.
 std::string encode_endpoint(const Endpoint& endpoint);
 Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint);
-// The rank, its place and its addresses. Those are added to an endpoint that was decoded before;
-// INVALID: it is another rank's.
+// The rank, its place, its addresses and its trouble. Those are added to an endpoint that was
+// decoded before; INVALID: it is another rank's.
 std::string encode_addresses(const Endpoint& endpoint);
 Status decode_addresses(std::span<const std::byte> blob, Endpoint* endpoint);
 

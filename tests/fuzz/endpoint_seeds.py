@@ -36,8 +36,10 @@ def endpoint(rank, host, carrier=TCP, machine=b"f00d-4711", lease_ms=5000, mask=
             text(machine) + text(mask) + struct.pack("<IQ", quota, group))
 
 
-def addresses(rank, shm, network, node=0xffffffff, cache=0xffffffff):  # NearMemory: not known
-    return struct.pack("<IIII", ADDRESS_MAGIC, rank, node, cache) + text(shm) + text(network)
+def addresses(rank, shm, network, node=0xffffffff, cache=0xffffffff,  # NearMemory: not known
+              trouble=b""):
+    return (struct.pack("<IIII", ADDRESS_MAGIC, rank, node, cache) + text(shm) + text(network) +
+            text(trouble))
 
 
 def seeds():
@@ -45,7 +47,8 @@ def seeds():
                                              group=1 << 40),
              endpoint(1, b"gpu", RDMA, messages_only=1), endpoint(2, b"", machine=b"", mask=b""),
              addresses(0, b"parallax-4711-0", b""), addresses(1, b"", bytes(range(200))),
-             addresses(5, b"parallax-1-5", b"u" * 3072, 1, 3)]
+             addresses(5, b"parallax-1-5", b"u" * 3072, 1, 3),
+             addresses(2, b"", b"", trouble=b"open: there is no secret")]
     yield from whole
     for each in whole[:2] + whole[4:6]:
         yield each[:-1]

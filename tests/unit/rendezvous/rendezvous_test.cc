@@ -5,12 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
 
 #include "base/log.h"
 #include "base/rank_list.h"
+#include "support/caller_exchange.h"
 #include "unit/rendezvous/file_rendezvous_kit.h"
 #include "unit/rendezvous/tcp_rendezvous_kit.h"
 
@@ -24,42 +23,7 @@ using file_rendezvous_kit::kClock;
 using file_rendezvous_kit::kForeverMs;
 using file_rendezvous_kit::meet;
 using file_rendezvous_kit::options_for;
-
-// An allgather as a caller's would be, between threads.
-struct CallerExchange {
-  explicit CallerExchange(uint32_t world) : world(world) {}
-  struct Context {
-    CallerExchange* exchange;
-    uint32_t rank;
-  };
-
-  static int run(void* context, const void* send, void* recv, size_t bytes) {
-    const auto* self = static_cast<Context*>(context);
-    CallerExchange& exchange = *self->exchange;
-    std::unique_lock lock(exchange.mutex);
-    exchange.cells.resize(exchange.world * bytes);
-    std::memcpy(exchange.cells.data() + self->rank * bytes, send, bytes);
-    const uint64_t turn = exchange.turn;
-    if (++exchange.arrived == exchange.world) {
-      exchange.arrived = 0;
-      ++exchange.turn;
-      exchange.result = exchange.cells;
-      exchange.changed.notify_all();
-    }
-    exchange.changed.wait(lock, [&] { return exchange.turn != turn; });
-    std::memcpy(recv, exchange.result.data(), exchange.result.size());
-    return exchange.failure;
-  }
-
-  const uint32_t world;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<char> cells;
-  std::vector<char> result;
-  uint32_t arrived = 0;
-  uint64_t turn = 0;
-  int failure = 0;
-};
+using testkit::CallerExchange;
 
 TEST(Rendezvous, solo) {
   meet(1, 2, [](uint32_t) { return options_for(0, 0, nullptr); });

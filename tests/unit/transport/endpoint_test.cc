@@ -31,6 +31,7 @@ Endpoint sample() {
   endpoint.place = {.node = 3, .cache = 9};
   endpoint.shm_address = "parallax-0123";
   endpoint.network_address = std::string("\0\1\xff bytes", 9);
+  endpoint.trouble = "open: no port";
   return endpoint;
 }
 
@@ -56,6 +57,7 @@ TEST(Endpoint, round_trip) {
   EXPECT_EQ(out.place, in.place);
   EXPECT_EQ(out.shm_address, in.shm_address);
   EXPECT_EQ(out.network_address, in.network_address);
+  EXPECT_EQ(out.trouble, in.trouble);
 }
 
 // What goes to every rank goes once: neither blob holds what the other has.
@@ -82,6 +84,7 @@ TEST(Endpoint, largest_fields_fit_and_larger_ones_are_a_bug) {
   in.cores.mask.assign(1024, '\xff');
   in.shm_address.assign(107, 's');
   in.network_address.assign(3072, 'u');
+  in.trouble.assign(512, 't');
   Endpoint out;
   EXPECT_TRUE(decode_endpoint(bytes_in(encode_endpoint(in)), &out).ok());
   EXPECT_TRUE(decode_addresses(bytes_in(encode_addresses(in)), &out).ok());
@@ -125,6 +128,13 @@ TEST(Endpoint, every_cut_and_every_tail_of_addresses_is_refused) {
   EXPECT_EQ(decode_addresses(bytes_in(blob + '\0'), &out).code(), PARALLAX_IO);
   EXPECT_EQ(decode_addresses(bytes_in(std::string(5000, 'x')), &out).code(), PARALLAX_IO);
   EXPECT_EQ(out.shm_address, "") << "nothing was taken";
+}
+
+TEST(Endpoint, trouble_reaches_a_terminal) {
+  Endpoint in = sample(), out;
+  in.trouble = "open: \x1b[2J";
+  out.rank = in.rank;
+  EXPECT_EQ(decode_addresses(bytes_in(encode_addresses(in)), &out).code(), PARALLAX_IO);
 }
 
 TEST(Endpoint, random_bytes_and_mutations_never_pass_as_more_than_they_are) {
