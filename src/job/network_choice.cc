@@ -9,6 +9,7 @@
 
 #include "base/environment.h"
 #include "base/interface.h"
+#include "base/log.h"
 #include "topology/nic_ports.h"
 #include "topology/rails.h"
 #include "transport/module/network_transport.h"
@@ -198,46 +199,7 @@ Status choose_nearest(const NetworkRequest& request, const Topology& topology,
   return {};
 }
 
-}  // namespace
-
-CarrierChoice choose_carrier(const char* transport, const std::string& where, bool device_is_rdma) {
-  const std::string_view named = transport == nullptr ? "" : transport;
-  const std::string why = "transport, from " + where;
-  if (named == "ucx") return {NetworkCarrier::kUcx, why};
-  if (named == "rdma") return {NetworkCarrier::kRdma, why};
-  if (!named.empty()) return {NetworkCarrier::kTcp, why};
-  if (device_is_rdma) return {NetworkCarrier::kRdma, "net_device names an RDMA device"};
-  return {NetworkCarrier::kTcp, "the default"};
-}
-
-CarrierChoice choose_carrier(const parallax_options_t& options, const std::string& where) {
-  const bool device_is_rdma = options.net_device != nullptr && is_rdma_device(options.net_device);
-  return choose_carrier(options.transport, where, device_is_rdma);
-}
-
-Status choose_network(const NetworkRequest& request, NetworkChoice* choice) {
-  if (request.carrier == NetworkCarrier::kRdma) {
-    Topology live;
-    // Its RDMA devices are there even where hwloc fails.
-    static_cast<void>(discover({}, &live));
-    NetworkRequest asked = request;
-    asked.cuda = cuda_variables();
-    return choose_rdma(asked, ucx_variables(), live, choice);
-  }
-  if (request.options->net_device != nullptr) {
-    *choice = {.device = request.options->net_device,
-               .why = "net_device, from " + request.net_device_where};
-  } else if (request.one_machine) {
-    *choice = {.device = "lo", .why = "every rank is on this machine"};
-  } else {
-    *choice = {.why = request.carrier == NetworkCarrier::kTcp
-                          ? "of the default route, as net_device is not set"
-                          : "the network library's own choice, as net_device is not set"};
-  }
-  return {};
-}
-
-Status choose_rdma(const NetworkRequest& request, const UcxVariables& ucx, const Topology& topology,
+Status choose_port(const NetworkRequest& request, const UcxVariables& ucx, const Topology& topology,
                    NetworkChoice* choice) {
   const std::vector<Nic>& nics = topology.nics;
   PARALLAX_RETURN_IF_ERROR(check_ucx_transports(ucx.transports));
@@ -262,6 +224,67 @@ Status choose_rdma(const NetworkRequest& request, const UcxVariables& ucx, const
     return {};
   }
   return choose_nearest(request, topology, choice);
+}
+
+}  // namespace
+
+CarrierChoice choose_carrier(const char* transport, const std::string& where, bool device_is_rdma) {
+  const std::string_view named = transport == nullptr ? "" : transport;
+  const std::string why = "transport, from " + where;
+  if (named == "ucx") return {NetworkCarrier::kUcx, why};
+  if (named == "rdma") return {NetworkCarrier::kRdma, why};
+  if (!named.empty()) return {NetworkCarrier::kTcp, why};
+  if (device_is_rdma) return {NetworkCarrier::kRdma, "net_device names an RDMA device"};
+  return {NetworkCarrier::kTcp, "the default"};
+}
+
+CarrierChoice choose_carrier(const parallax_options_t& options, const std::string& where) {
+  const bool device_is_rdma = options.net_device != nullptr && is_rdma_device(options.net_device);
+  return choose_carrier(options.transport, where, device_is_rdma);
+}
+
+std::string ucx_left_out(const NetworkRequest& request, const UcxVariables& ucx) {
+  const bool told = !ucx.transports.empty() || !ucx.net_devices.empty();
+  const bool named = request.options->transport != nullptr && *request.options->transport != '\0';
+  if (!told || named || request.carrier != NetworkCarrier::kTcp) return "";
+  return std::string(ucx.transports.empty() ? "UCX_NET_DEVICES=" + ucx.net_devices
+                                            : "UCX_TLS=" + ucx.transports) +
+         " says nothing to transport \"tcp\", the default between hosts, which takes Ethernet; set "
+         "transport to \"rdma\" for RDMA devices, to \"ucx\" for whatever UCX finds, or to "
+         "\"tcp\"";
+}
+
+Status choose_network(const NetworkRequest& request, NetworkChoice* choice) {
+  const std::string left_out = ucx_left_out(request, ucx_variables());
+  if (!left_out.empty()) log_write_once(LogLevel::kWarn, LogSubsystem::kNet, left_out);
+  if (request.carrier == NetworkCarrier::kRdma) {
+    Topology live;
+    // Its RDMA devices are there even where hwloc fails.
+    static_cast<void>(discover({}, &live));
+    NetworkRequest asked = request;
+    asked.cuda = cuda_variables();
+    return choose_rdma(asked, ucx_variables(), live, choice);
+  }
+  if (request.options->net_device != nullptr) {
+    *choice = {.device = request.options->net_device,
+               .why = "net_device, from " + request.net_device_where};
+  } else if (request.one_machine) {
+    *choice = {.device = "lo", .why = "every rank is on this machine"};
+  } else {
+    *choice = {.why = request.carrier == NetworkCarrier::kTcp
+                          ? "of the default route, as net_device is not set"
+                          : "the network library's own choice, as net_device is not set"};
+  }
+  return {};
+}
+
+Status choose_rdma(const NetworkRequest& request, const UcxVariables& ucx, const Topology& topology,
+                   NetworkChoice* choice) {
+  const Status chosen = choose_port(request, ucx, topology, choice);
+  const bool named = request.options->transport != nullptr;
+  if (chosen.ok() || named || request.options->net_device == nullptr) return chosen;
+  return chosen.reworded(chosen.message() + " (\"rdma\" since net_device is '" +
+                         request.options->net_device + "', from " + request.net_device_where + ")");
 }
 
 NetworkOptions ucx_network(const NetworkChoice& choice, uint32_t rank, uint32_t world,

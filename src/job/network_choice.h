@@ -52,15 +52,19 @@ struct NetworkChoice {
   std::string why = {};                        // of the device, in words
 };
 
-// As named, lo on one machine, else the default route's with tcp and UCX's choice with UCX; for
-// RDMA choose_rdma() of what is there.
-Status choose_network(const NetworkRequest& request, NetworkChoice* choice);
-
 // What the user told UCX by its own variables, which win over ours; empty: not set.
 struct UcxVariables {
   std::string transports = {};   // UCX_TLS
   std::string net_devices = {};  // UCX_NET_DEVICES
 };
+
+// What to warn of where tcp is taken by default though the user told UCX which network to take; "":
+// nothing. Pure.
+std::string ucx_left_out(const NetworkRequest& request, const UcxVariables& ucx);
+
+// As named, lo on one machine, else the default route's with tcp and UCX's choice with UCX; for
+// RDMA choose_rdma() of what is there.
+Status choose_network(const NetworkRequest& request, NetworkChoice* choice);
 
 // The port that is named, or those that plan_rails (topology/rails.h) gives the rank: of those that
 // work the nearest, shared out among the ranks of its host; how many, or which, the setting rails

@@ -36,8 +36,8 @@ Status check_tcp_reach(const std::string& device, bool has_secret) {
              ", which other machines reach, and there is no secret. Give every rank the same one, "
              "in a file of mode 0600 that PARALLAX_SECRET_FILE or options.secret_file names (made "
              "by: openssl rand -hex 32), or in PARALLAX_SECRET; or meet by a unique id. Where the "
-             "job's machines alone reach that network, transport \"ucx\" takes none, and protects "
-             "nothing")
+             "job's machines alone reach that network, transport \"rdma\" (over RDMA devices) or "
+             "\"ucx\" takes none, and protects nothing")
       .about_field("secret_file");
 }
 

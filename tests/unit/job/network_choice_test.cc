@@ -87,6 +87,32 @@ TEST(NetworkChoice, OfEthernetIsWhatIsNamedOrLoopbackOrUcxs) {
   EXPECT_EQ(choice.why, "the network library's own choice, as net_device is not set");
 }
 
+// Given UCX's own variables where nobody said which transport, expect a warning that they count for
+// nothing, and none where somebody did or there are none.
+TEST(NetworkChoice, WhatUcxWasToldIsNotLeftOutWithoutAWord) {
+  parallax_options_t options = options_of(nullptr);
+  const NetworkRequest request = {.options = &options};
+  EXPECT_NE(ucx_left_out(request, {.transports = "rc,sm"}).find("UCX_TLS=rc,sm says nothing"),
+            std::string::npos);
+  EXPECT_TRUE(
+      ucx_left_out(request, {.net_devices = "mlx5_0:1"}).starts_with("UCX_NET_DEVICES=mlx5_0:1"));
+  EXPECT_EQ(ucx_left_out(request, {}), "");
+  EXPECT_EQ(
+      ucx_left_out({.carrier = NetworkCarrier::kRdma, .options = &options}, {.transports = "rc"}),
+      "");
+  options.transport = "tcp";
+  EXPECT_EQ(ucx_left_out(request, {.transports = "rc"}), "");
+}
+
+// Given RDMA for no other reason than a device's name, expect a refusal to say so.
+TEST(NetworkChoice, WhoNamedNoTransportIsToldWhyItIsRdma) {
+  const std::vector<Nic> nics = {nic("mlx5_0", 0, {"active"})};
+  const std::string why = "(\"rdma\" since net_device is 'mlx5_0:1', from code)";
+  const std::string said = chosen(nics, {.device = "mlx5_0:1", .ucx = {.transports = "rc,sm"}});
+  EXPECT_TRUE(said.ends_with(why)) << said;
+  EXPECT_EQ(chosen(nics, {.ucx = {.transports = "rc,sm"}}).find(why), std::string::npos);
+}
+
 TEST(NetworkChoice, TheNearestActiveDevice) {
   const std::vector<Nic> nics = {nic("a", 0, {"active"}), nic("b", 1, {"down", "active"}),
                                  nic("c", 1, {"down"})};

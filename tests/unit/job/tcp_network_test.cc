@@ -46,6 +46,7 @@ TEST(TcpNetwork, BeyondLoopbackItTakesASecret) {
   const Status open = make_tcp_network(request, &network);
   EXPECT_EQ(open.code(), PARALLAX_INVALID);
   EXPECT_NE(open.message().find("PARALLAX_SECRET_FILE"), std::string::npos) << open.message();
+  EXPECT_NE(open.message().find("\"rdma\""), std::string::npos) << open.message();
   TcpNetworkRequest local = request;
   local.device = "lo";
   EXPECT_TRUE(make_tcp_network(local, &network).ok());
