@@ -19,7 +19,7 @@ namespace parallax {
 
 inline constexpr size_t kEndpointBytesMax = 4096;
 inline constexpr size_t kNetworkAddressBytesMax = 3072;
-inline constexpr size_t kTroubleBytesMax = 512;
+inline constexpr size_t kTroubleBytesMax = 768;
 
 // What carries messages between hosts.
 enum class NetworkCarrier : uint8_t { kUcx, kRdma, kTcp };

@@ -84,7 +84,7 @@ TEST(Endpoint, largest_fields_fit_and_larger_ones_are_a_bug) {
   in.cores.mask.assign(1024, '\xff');
   in.shm_address.assign(107, 's');
   in.network_address.assign(3072, 'u');
-  in.trouble.assign(512, 't');
+  in.trouble.assign(768, 't');
   Endpoint out;
   EXPECT_TRUE(decode_endpoint(bytes_in(encode_endpoint(in)), &out).ok());
   EXPECT_TRUE(decode_addresses(bytes_in(encode_addresses(in)), &out).ok());
