@@ -77,8 +77,8 @@ class NetnsFaults : public ::testing::Test {
   const testkit::EnvironmentVariable secret_{"PARALLAX_SECRET", "0123456789abcdef0123456789abcdef"};
 };
 
-// What host 0 sends does not arrive, what it is sent does: so it is told that it is lost, or sees
-// that nothing of its own is acknowledged.
+// What host 0 sends does not arrive, what it is sent does: so it is told that it is lost, or hears no
+// more, since what others send is not acknowledged either.
 TEST_F(NetnsFaults, silence_in_one_direction) {
   const auto job = start("100000");
   const int64_t from_ms = monotonic_ms();

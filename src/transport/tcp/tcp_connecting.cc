@@ -33,6 +33,7 @@ constexpr int64_t kTickNs = 20 * kNanosecondsPerMillisecond;
 constexpr int64_t kPauseNsMin = 10 * kNanosecondsPerMillisecond;
 constexpr int64_t kPauseNsMax = 320 * kNanosecondsPerMillisecond;
 constexpr int64_t kCloseNsMax = 250 * kNanosecondsPerMillisecond;
+constexpr int64_t kTimeoutLeases = 2;
 constexpr int kWireWaitMs = 20;  // then the clock is looked at
 
 int64_t tcp_now_ns() { return SteadyClock().now_ns(); }
@@ -282,9 +283,10 @@ void TcpTransport::stop_dial(TcpPeer& peer) {
 }
 
 void TcpTransport::link(TcpPeer& peer, UniqueFd socket, const TcpHandshake& handshake) {
-  // Below the lease, so that what was sent is known not to have arrived when that is over.
-  const auto timeout_ms = static_cast<unsigned>(
-      std::min<int64_t>(options_.lease_ns / kNanosecondsPerMillisecond * 9 / 10, INT32_MAX));
+  // Leases find who is silent, and allow for ranks that are held up, up to twice. Before that a
+  // peer may live although it takes nothing: the kernel counts the time of a closed window too.
+  const auto timeout_ms = static_cast<unsigned>(std::min<int64_t>(
+      kTimeoutLeases * (options_.lease_ns / kNanosecondsPerMillisecond), INT32_MAX));
   (void)setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
   peer.link = std::make_unique<TcpLink>(std::move(socket), handshake, message_bytes_max_);
 }

@@ -4,6 +4,9 @@
 #include "transport/tcp/tcp_transport.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <fstream>
@@ -147,6 +150,25 @@ TEST(TcpTransport, a_recorded_connection_is_no_rank) {
   ASSERT_TRUE(watched.until([&] { return watched.ranks.heard[1].received[0] == 5; }));
   EXPECT_EQ(watched.ranks.heard[0].received[1], 1u);
   EXPECT_EQ(watched.ranks.heard[0].losses[1] + watched.ranks.heard[1].losses[0], 0u);
+}
+
+// Given a connection, expect the kernel not to give it up before two leases are over: a peer that
+// takes nothing for less is for the leases to judge.
+TEST(TcpTransport, the_kernel_is_more_patient_than_leases) {
+  TcpOptions options = tcp_options(0, 1);
+  options.lease_ns = 87654 * kNanosecondsPerMillisecond;
+  Ranks ranks(make_tcp_ranks(2, options));
+  ranks.greet(0, 1);
+  int patient = 0;
+  for (int descriptor = 3; descriptor < 4096; ++descriptor) {
+    unsigned timeout_ms = 0;
+    socklen_t bytes = sizeof timeout_ms;
+    if (::getsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, &bytes) != 0) continue;
+    if (timeout_ms == 0) continue;
+    EXPECT_EQ(timeout_ms, 2u * 87654);
+    ++patient;
+  }
+  EXPECT_EQ(patient, 2) << "both ends";
 }
 
 // The largest that the kernel lets a socket's buffer grow to, by its own choice.
