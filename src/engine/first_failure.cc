@@ -148,6 +148,12 @@ void FirstFailure::lose(uint32_t rank, const std::string& why) {
        SectionKind::kLost, rank);
 }
 
+void FirstFailure::lack(uint32_t rank, const std::string& why) {
+  const Columns& columns = parts_.columns;
+  abort(limit(rank_name(columns.map(), columns.rank()) + " cannot connect to " +
+              rank_name(columns.map(), rank) + ": " + why));
+}
+
 void FirstFailure::give_up() noexcept {
   if (status_.ok()) status_ = Status::out_of_memory();
   if (parts_.whole != nullptr) parts_.whole->give_up();

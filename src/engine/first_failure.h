@@ -65,6 +65,8 @@ class FirstFailure {
   void fail(ToldFailure told, parallax_status_t code, SectionKind notice, uint32_t culprit);
   void abort(const Status& failure) { fail(failure, SectionKind::kAbort, parts_.columns.rank()); }
   void lose(uint32_t rank, const std::string& why);
+  // LIMIT on all ranks: this one lacks what it takes to connect to that one.
+  void lack(uint32_t rank, const std::string& why);
   // There is no memory, not even for a sentence and its notice: allocates nothing.
   void give_up() noexcept;
   // In good order, or by force: nothing fails it any more.

@@ -49,6 +49,7 @@ void LossWatch::send_heartbeats(int64_t now_ns) {
 
 void LossWatch::on_lost(uint32_t rank, Loss loss, std::string_view why) {
   parts_.outbox.drop(rank);
+  if (loss == Loss::kOwnLack) return parts_.failure.lack(rank, std::string(why));
   if (loss == Loss::kBroken && parts_.world > 2) {
     parts_.membership.suspect(rank, why, parts_.clock.now_ns());
   } else {

@@ -37,8 +37,9 @@ inline constexpr uint32_t kSendsInFlightMax = 16;  // credits: messages in fligh
 
 // What a transport knows of a peer that it lost.
 enum class Loss : uint8_t {
-  kBroken,  // the connection ended: its process died, or ended for a reason of its own
-  kDead,    // its process has ended, or breaks the protocol: after all it had to say
+  kBroken,   // the connection ended: its process died, or ended for a reason of its own
+  kDead,     // its process has ended, or breaks the protocol: after all it had to say
+  kOwnLack,  // this rank cannot connect, for want of a port, a descriptor or memory: not its fault
 };
 
 class Receiver {

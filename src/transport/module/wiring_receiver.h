@@ -18,13 +18,15 @@ class WiringReceiver final : public Receiver {
  public:
   void on_message(uint32_t, std::span<const std::byte>) override {}
   void on_sent(uint64_t) override {}
-  void on_lost(uint32_t rank, Loss, std::string_view clause) override {
+  void on_lost(uint32_t rank, Loss loss, std::string_view clause) override {
     if (!why.empty()) return;
     lost_rank = rank;
+    own_lack = loss == Loss::kOwnLack;
     why = clause;
   }
 
   uint32_t lost_rank = 0;
+  bool own_lack = false;
   std::string why;  // empty: nobody was lost
 };
 

@@ -267,9 +267,11 @@ void TcpTransport::fail_attempt(TcpPeer& peer, std::string trouble, bool final) 
   dial.trouble = std::move(trouble);
   const int64_t now_ns = tcp_now_ns();
   if (final || now_ns >= dial.deadline_ns) {
-    const std::string why = "it could not be connected to (" + dial.trouble + ")";
+    const Loss loss = dial.own_fault ? Loss::kOwnLack : Loss::kBroken;
+    const std::string why =
+        dial.own_fault ? dial.trouble : "it could not be connected to (" + dial.trouble + ")";
     stop_dial(peer);
-    return fail(peer, Loss::kBroken, why);
+    return fail(peer, loss, why);
   }
   dial.stage = TcpDial::Stage::kPaused;
   dial.pause_ns = std::clamp(2 * dial.pause_ns, kPauseNsMin, kPauseNsMax);
@@ -368,6 +370,7 @@ Status TcpTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, 
   for (;;) {
     const bool moved = poll(receiver);
     *missing = receiver.lost_rank;
+    if (receiver.own_lack) return limit("no connection: " + receiver.why);
     if (!receiver.why.empty()) return peer_lost(receiver.why);
     const auto late = std::find_if(ranks.begin(), ranks.end(), [this](uint32_t rank) {
       return peers_[rank]->phase != TcpPeer::Phase::kConnected;

@@ -90,6 +90,22 @@ TEST(LossWatch, NoticesOfPeersEndTheJob) {
   EXPECT_EQ(unknown.failure.status().code(), PARALLAX_ABORTED) << "a status of another version";
 }
 
+// Given a rank that cannot connect for want of something of its own, expect the job to fail for
+// that at once, everywhere, and nobody to be lost.
+TEST(LossWatch, AnOwnShortageIsNobodysLoss) {
+  LossWorld world(3);
+  world.watch.on_lost(2, Loss::kOwnLack, "there is no descriptor left for it: raise ulimit -n");
+  const Status& failed = world.failure.status();
+  EXPECT_EQ(failed.code(), PARALLAX_LIMIT);
+  EXPECT_TRUE(failed.message().starts_with("rank 0 (host ")) << failed.message();
+  EXPECT_NE(failed.message().find("cannot connect to rank 2 (host "), std::string::npos);
+  EXPECT_NE(failed.message().find("ulimit -n"), std::string::npos);
+  EXPECT_EQ(failed.facts().peer, PARALLAX_NO_RANK);
+  world.network.settle();
+  ASSERT_FALSE(world.sent.empty());
+  EXPECT_EQ(world.sent[0].header.kind, SectionKind::kAbort);
+}
+
 // Given that all ranks close, and this one knows it, expect neither a notice nor an end to be a
 // loss.
 TEST(LossWatch, WhoHasLeftIsNotLost) {

@@ -102,10 +102,11 @@ class Recorder final : public Receiver {
     ++sent_count;
     if (sent_hook) sent_hook(cookie);
   }
-  void on_lost(uint32_t rank, Loss, std::string_view why) override {
+  void on_lost(uint32_t rank, Loss loss, std::string_view why) override {
     EXPECT_FALSE(why.empty());
     EXPECT_EQ(++losses[rank], 1u) << "rank " << rank << " lost twice: " << why;
     reasons[rank] = why;
+    loss_kinds[rank] = loss;
   }
 
   bool check_pattern = true;
@@ -116,6 +117,7 @@ class Recorder final : public Receiver {
   uint64_t sent_count = 0;
   std::map<uint32_t, uint32_t> losses;
   std::map<uint32_t, std::string> reasons;
+  std::map<uint32_t, Loss> loss_kinds;
   std::function<void(uint32_t, std::span<const std::byte>)> message_hook;
   std::function<void(uint64_t)> sent_hook;
 

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -87,6 +89,38 @@ TEST(TcpTransport, a_port_that_is_closed_is_a_loss) {
   (void)ranks.at[0]->send(1, {&segment, 1}, 5);
   ASSERT_TRUE(ranks.until([&] { return ranks.heard[0].losses[1] == 1; }));
   EXPECT_NE(ranks.heard[0].reasons[1].find("could not be connected"), std::string::npos);
+}
+
+// From here on this process can open no descriptor.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const UniqueFd lowest_free(::dup(STDERR_FILENO));
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(lowest_free.get());
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoDescriptors() { (void)::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_ = {};
+};
+
+// Given a rank without a descriptor for the connection that its first message takes, expect it to
+// lack that once the lease is over, and the peer not to be to blame.
+TEST(TcpTransport, who_has_no_descriptor_blames_nobody) {
+  TcpOptions options = tcp_options(0, 1);
+  options.lease_ns = 50 * kNanosecondsPerMillisecond;
+  Ranks ranks(make_tcp_ranks(2, options));
+  const NoDescriptors none;
+  ranks.send(0, 1, 16);
+  ASSERT_TRUE(ranks.until([&] { return ranks.heard[0].losses[1] == 1; }));
+  EXPECT_EQ(ranks.heard[0].loss_kinds[1], Loss::kOwnLack);
+  EXPECT_NE(ranks.heard[0].reasons[1].find("ulimit -n"), std::string::npos)
+      << ranks.heard[0].reasons[1];
 }
 
 // Given one bit of a message flipped on the way, or bytes repeated, left out or cut off, expect
