@@ -222,7 +222,9 @@ void TcpTransport::attempt(TcpPeer& peer) {
   const SocketAddress& own = strangers_->address();
   const bool same_family = own.storage.ss_family == to.storage.ss_family;
   const int failure = tcp_connect(to, &dial.socket, same_family ? &own : nullptr);
-  const std::string shortage = shortage_of(failure);
+  const bool moved = failure == EADDRNOTAVAIL && interface_of(own).empty();
+  const std::string shortage =
+      moved ? "this machine has no longer the address " + to_text(own) : shortage_of(failure);
   dial.own_fault = !shortage.empty();
   if (dial.own_fault) return fail_attempt(peer, shortage, false);
   if (failure != 0) return fail_attempt(peer, std::strerror(failure), failure == ECONNREFUSED);
@@ -318,7 +320,8 @@ void TcpTransport::admit(TcpStrangers::Member member) {
 }
 
 void TcpTransport::accept() {
-  if (strangers_->accept(epoll_.get(), kTcpStrangerTag, tcp_now_ns())) return;
+  accept_lacks_ = !strangers_->accept(epoll_.get(), kTcpStrangerTag, tcp_now_ns());
+  if (!accept_lacks_) return;
   // No descriptor, and nobody to turn away: again at the next tick.
   epoll_event event = {};
   event.data.u64 = kTcpListenerTag;
@@ -357,6 +360,28 @@ void TcpTransport::keep_time() {
   ticking_ = timerfd_settime(timer_.get(), 0, &time, nullptr) == 0 ? needed : ticking_;
 }
 
+// Some are not connected: what this rank lacks counts before what is known of the first of them.
+Status TcpTransport::why_late(std::span<const uint32_t> ranks, uint32_t* missing) const {
+  for (const uint32_t rank : ranks) {
+    const TcpPeer& peer = *peers_[rank];
+    if (peer.phase == TcpPeer::Phase::kConnected) continue;
+    if (peer.dial != nullptr && peer.dial->own_fault) {
+      *missing = rank;
+      return limit("no connection: " + peer.dial->trouble);
+    }
+    if (rank < options_.rank && accept_lacks_) {
+      *missing = rank;
+      return limit("no connection: this rank has no descriptor left to accept it: raise ulimit -n");
+    }
+  }
+  const auto& dial = peers_[*missing]->dial;
+  return timed_out("no connection by the deadline (" +
+                   (dial == nullptr || dial->trouble.empty()
+                        ? std::string("stopped, still busy elsewhere, or the network is cut")
+                        : dial->trouble) +
+                   ")");
+}
+
 // Of two ranks the lower one connects, so that attempts never cross here.
 Status TcpTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, uint32_t* missing) {
   for (const uint32_t rank : ranks) {
@@ -377,15 +402,7 @@ Status TcpTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, 
     });
     if (late == ranks.end()) return {};
     *missing = *late;
-    if (tcp_now_ns() >= deadline_ns) {
-      const auto& dial = peers_[*late]->dial;
-      if (dial != nullptr && dial->own_fault) return limit("no connection: " + dial->trouble);
-      return timed_out("no connection by the deadline (" +
-                       (dial == nullptr || dial->trouble.empty()
-                            ? std::string("stopped, still busy elsewhere, or the network is cut")
-                            : dial->trouble) +
-                       ")");
-    }
+    if (tcp_now_ns() >= deadline_ns) return why_late(ranks, missing);
     if (moved || !arm()) continue;
     pollfd readable = {wait_fd(), POLLIN, 0};
     ::poll(&readable, 1, kWireWaitMs);

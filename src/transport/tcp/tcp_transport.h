@@ -93,6 +93,7 @@ class TcpTransport final : public NetworkTransport {
   void accept();
   void on_tick();
   void keep_time();
+  Status why_late(std::span<const uint32_t> ranks, uint32_t* missing) const;
 
   // tcp_transport.cc
   bool look(Receiver& receiver);
@@ -119,6 +120,7 @@ class TcpTransport final : public NetworkTransport {
   uint32_t dial_count_ = 0;   // peers in kConnecting
   int waiting_count_ = 0;     // peers whose socket took less than it was given
   bool accept_paused_ = false;
+  bool accept_lacks_ = false;       // a descriptor, or memory, the last time that somebody came
   TcpPeer* interrupted_ = nullptr;  // whose message a Receiver threw at: others may lie behind it
   std::unique_ptr<TcpTls> tls_;
   std::unique_ptr<TcpStrangers> strangers_;

@@ -371,6 +371,26 @@ TEST(TcpTransport, wiring_names_who_is_missing) {
   EXPECT_TRUE(wired.ok()) << wired.message();
 }
 
+// Given a rank that can take no connection for want of a descriptor, expect wire() to say that;
+// given one that can make none, also where a peer before that one is late for its own reasons.
+TEST(TcpTransport, wiring_names_what_this_rank_lacks) {
+  TcpRanks made = make_tcp_ranks(3);
+  const uint32_t others[] = {1, 2}, zero = 0;
+  const auto in_50_ms = [] { return SteadyClock().now_ns() + 50 * kNanosecondsPerMillisecond; };
+  uint32_t missing = 9;
+  const Status late = made[0]->wire({others, 1}, in_50_ms(), &missing);
+  EXPECT_EQ(late.code(), PARALLAX_TIMEOUT) << late.message();
+  // At rank 1's port: rank 0.
+  const NoDescriptors none;
+  const Status accepts = made[1]->wire({&zero, 1}, in_50_ms(), &missing);
+  EXPECT_EQ(accepts.code(), PARALLAX_LIMIT) << accepts.message();
+  EXPECT_NE(accepts.message().find("ulimit -n"), std::string::npos) << accepts.message();
+  EXPECT_EQ(missing, 0u);
+  const Status connects = made[0]->wire(others, in_50_ms(), &missing);
+  EXPECT_EQ(connects.code(), PARALLAX_LIMIT) << connects.message();
+  EXPECT_EQ(missing, 2u);
+}
+
 TEST(TcpTransport, ports_are_of_the_range) {
   TcpOptions options = tcp_options(0, 2);
   const auto any = make_tcp(options);
