@@ -26,6 +26,11 @@ Status make_contact(const ContactMeans& means, ContactWay way, int64_t deadline_
   const int64_t lease_end_ns = means.clock.now_ns() + means.lease_ns / 5 * 4;
   Status reached = others(std::min(deadline_ns, lease_end_ns));
   if (reached.ok()) return reached;
+  // Known for certain, and better than what others make of it who wait for this rank.
+  if (reached.code() == PARALLAX_LIMIT) {
+    means.rendezvous.leave(reached);
+    return reached;
+  }
   const bool silent = reached.code() == PARALLAX_TIMEOUT;
   // A rank that hung up may have had a reason, which it left at the rendezvous: that is asked for
   // before the rank is blamed.

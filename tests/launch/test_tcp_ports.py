@@ -19,6 +19,7 @@ from support import LaunchTest, free_port, listeners
 STRANGERS = 10000
 STRANGERS_KEPT = 64       # kStrangersMax of tcp_strangers.h
 OPEN_AT_ONCE = 300        # of those that stay
+PORTS_TRIED = 32          # for six ranks, and others that may be there
 RESIDENT_KIB = 16 * 1024  # what they may cost a rank, with room: 64 of 2 KiB, and OpenSSL's state
 KINDS = (
     lambda source: b"",
@@ -67,7 +68,7 @@ class Crowd(threading.Thread):
                 self.came += 1
             except OSError:
                 stranger.close()  # no rank listens yet, or it was shown out
-                time.sleep(0)
+                time.sleep(0.001)  # the ranks need the core
                 continue
             if self.came % 3 != 0:
                 stranger.close()
@@ -119,11 +120,12 @@ class TcpPorts(LaunchTest):
     def test_strangers_while_ranks_connect(self):
         """They are there before the ranks are, at every port that these may take, one of which the
         rendezvous may have."""
-        first = free_port()
-        crowd = self.crowd(range(first, first + 8))
+        first = free_port()  # below those that the system gives out, as those after it
+        last = first + PORTS_TRIED - 1
+        crowd = self.crowd(range(first, last + 1))
         for _ in range(3):
             self.assert_all_ok(self.start_job("--steps", 3, hosts=6,
-                                              PARALLAX_TCP_PORTS=f"{first}-{first + 7}"))
+                                              PARALLAX_TCP_PORTS=f"{first}-{last}"))
         crowd.leave()
         print(f"\nreport: {crowd.came} strangers while six ranks opened three jobs")
 

@@ -191,7 +191,7 @@ TEST(Loss, stopped) { run_all(true); }
 
 // Given jobs of which a rank is killed within 60 ms of its open, expect no survivor to blame
 // another.
-TEST(Loss, soon_after_open) { expect_no_living_rank_is_blamed(1, 60); }
+TEST(Loss, soon_after_open) { expect_no_living_rank_is_blamed(1, 30); }
 
 TEST(Loss, killed_over_ucx) {
   const testkit::EnvironmentVariable ucx("PARALLAX_TRANSPORT", "ucx");

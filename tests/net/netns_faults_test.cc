@@ -77,8 +77,8 @@ class NetnsFaults : public ::testing::Test {
   const testkit::EnvironmentVariable secret_{"PARALLAX_SECRET", "0123456789abcdef0123456789abcdef"};
 };
 
-// What host 0 sends does not arrive, what it is sent does: so it is told that it is lost, or hears no
-// more, since what others send is not acknowledged either.
+// What host 0 sends does not arrive, what it is sent does: so it is told that it is lost, or hears
+// no more, since what others send is not acknowledged either.
 TEST_F(NetnsFaults, silence_in_one_direction) {
   const auto job = start("100000");
   const int64_t from_ms = monotonic_ms();
@@ -96,10 +96,13 @@ TEST_F(NetnsFaults, silence_in_both_directions) {
 
 // Given a cable that is put back within the lease, expect nobody to be lost and every value right.
 TEST_F(NetnsFaults, a_cable_that_is_put_back) {
-  const auto job = start("60", kLongLeaseMs);
+  const auto job = start("400", kLongLeaseMs);
   hosts_->cut(1);
   // Long enough that segments are sent again, and fail.
   job->wait_until([] { return false; }, milliseconds(700));
+  for (uint32_t rank = 0; rank < job->world(); ++rank) {
+    ASSERT_FALSE(job->rank(rank).said("phase push step 399")) << "over before the cable was pulled";
+  }
   hosts_->mend(1);
   ASSERT_TRUE(job->wait_exit(kFaultPatience)) << "still running";
   for (uint32_t rank = 0; rank < job->world(); ++rank) {

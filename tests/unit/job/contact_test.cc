@@ -88,6 +88,15 @@ TEST(Contact, SilenceOverTheNetworkWaitsForWhoKnowsTheCause) {
   }
 }
 
+// Given a rank that lacks what it takes to connect, expect it to say so, whomever others have lost.
+TEST(Contact, AnOwnLackIsNoNewsOfOthers) {
+  OneRank rank(1000);
+  rank.rendezvous.say(0, kNews);
+  const Status lacks = limit("no connection: raise ulimit -n");
+  EXPECT_EQ(rank.contact(ContactWay::kNetwork, lacks).message(), lacks.message());
+  EXPECT_EQ(rank.rendezvous.left().code(), PARALLAX_LIMIT);
+}
+
 // Given no news, expect a silent rank to be lost within the lease, or where that is short,
 // soon.
 TEST(Contact, SilenceIsALoss) {
