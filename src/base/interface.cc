@@ -23,6 +23,7 @@ namespace {
 struct Candidate {
   std::string device;
   SocketAddress address;
+  bool running = false;  // a bridge without ports is up, and reaches nobody
 };
 
 // Link-local addresses need a scope, which another machine cannot know.
@@ -48,7 +49,8 @@ Status list_addresses(std::vector<Candidate>* candidates) {
           (each->ifa_flags & IFF_UP) == 0) {
         continue;
       }
-      Candidate candidate{.device = each->ifa_name, .address = {}};
+      Candidate candidate{
+          .device = each->ifa_name, .address = {}, .running = (each->ifa_flags & IFF_RUNNING) != 0};
       candidate.address.bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
       std::memcpy(&candidate.address.storage, each->ifa_addr, candidate.address.bytes);
       if (!is_link_local(candidate.address)) candidates->push_back(candidate);
@@ -58,13 +60,15 @@ Status list_addresses(std::vector<Candidate>* candidates) {
 }
 
 // Connecting a datagram socket sends nothing, but makes the kernel choose the route and with it the
-// local address. The peer is an address reserved for documentation (RFC 5737).
-bool route_address(SocketAddress* address) {
-  const SocketAddress far = make_address(std::string("\xc0\x00\x02\x01", 4), 9);
-  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+// local address. The peer is an address reserved for documentation (RFC 5737, RFC 3849).
+bool route_address(int family, SocketAddress* address) {
+  const std::string four("\xc0\x00\x02\x01", 4),
+      six("\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x01", 16);
+  const SocketAddress far = make_address(family == AF_INET ? four : six, 9);
+  const UniqueFd socket(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   return socket.valid() &&
          ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&far.storage), far.bytes) == 0 &&
-         tcp_name(socket, address).ok();
+         tcp_name(socket, address).ok() && !is_link_local(*address);
 }
 
 void set_port_0(SocketAddress* address) {
@@ -80,13 +84,13 @@ Status choose_address(const std::string& device, SocketAddress* address) {
   std::vector<Candidate> candidates;
   PARALLAX_RETURN_IF_ERROR(list_addresses(&candidates));
   if (device.empty()) {
-    if (route_address(address) && !is_link_local(*address)) {
+    if (route_address(AF_INET, address) || route_address(AF_INET6, address)) {
       set_port_0(address);
       return {};
     }
     *address = make_address(std::string("\x7f\x00\x00\x01", 4), 0);
     for (const Candidate& candidate : candidates) {
-      if (is_loopback(candidate.address)) continue;
+      if (is_loopback(candidate.address) || !candidate.running) continue;
       *address = candidate.address;
       break;
     }

@@ -12,9 +12,9 @@
 namespace parallax {
 
 // The address, with port 0, of the interface called `device` (IPv4 before IPv6). With "": the
-// address from which the default route goes out, else that of any interface that is up, else
-// loopback. INVALID: the device does not exist, is down or has no address; the message lists those
-// that have one.
+// address from which the default route goes out, IPv4's before IPv6's, else that of any interface
+// that is up and has its link, else loopback. INVALID: the device does not exist, is down or has no
+// address; the message lists those that have one.
 Status choose_address(const std::string& device, SocketAddress* address);
 
 // Whether `device` is an interface of this machine, or an RDMA device as "mlx5_0:1".

@@ -260,6 +260,18 @@ void TcpTransport::advance_dial(TcpPeer& peer) {
   dial.handshake.reset();
 }
 
+// "at 10.0.0.2:31000 from 10.0.0.1 on eth0": for whoever looks for the cut, or for an address
+// that is not meant.
+std::string TcpTransport::way_to(const TcpPeer& peer) const {
+  const SocketAddress& own = strangers_->address();
+  const SocketAddress& to = peer.endpoint.listens;
+  const std::string device = interface_of(own), from = to_text(own);
+  const bool same = address_bytes(own) == address_bytes(to) && !is_loopback(to);
+  return "at " + to_text(to) + " from " + from.substr(0, from.rfind(':')) +
+         (device.empty() ? "" : " on " + device) +
+         (same ? ", which has the same address: name the interface by net_device" : "");
+}
+
 // `trouble` is often the handshake's, which goes here.
 void TcpTransport::fail_attempt(TcpPeer& peer, std::string trouble, bool final) {
   TcpDial& dial = *peer.dial;
@@ -271,7 +283,8 @@ void TcpTransport::fail_attempt(TcpPeer& peer, std::string trouble, bool final) 
   if (final || now_ns >= dial.deadline_ns) {
     const Loss loss = dial.own_fault ? Loss::kOwnLack : Loss::kBroken;
     const std::string why =
-        dial.own_fault ? dial.trouble : "it could not be connected to (" + dial.trouble + ")";
+        dial.own_fault ? dial.trouble
+                       : "it could not be connected to " + way_to(peer) + " (" + dial.trouble + ")";
     stop_dial(peer);
     return fail(peer, loss, why);
   }
@@ -375,7 +388,7 @@ Status TcpTransport::why_late(std::span<const uint32_t> ranks, uint32_t* missing
     }
   }
   const auto& dial = peers_[*missing]->dial;
-  return timed_out("no connection by the deadline (" +
+  return timed_out("no connection by the deadline " + way_to(*peers_[*missing]) + " (" +
                    (dial == nullptr || dial->trouble.empty()
                         ? std::string("stopped, still busy elsewhere, or the network is cut")
                         : dial->trouble) +

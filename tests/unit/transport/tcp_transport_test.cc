@@ -359,6 +359,8 @@ TEST(TcpTransport, wiring_names_who_is_missing) {
   uint32_t missing = 9;
   const Status silent = made[0]->wire({&one, 1}, in_ms(50), &missing);
   EXPECT_EQ(silent.code(), PARALLAX_TIMEOUT) << silent.message();
+  const std::string way = "at " + to_text(where(*made[1])) + " from 127.0.0.1 on lo";
+  EXPECT_NE(silent.message().find(way), std::string::npos) << silent.message();
   EXPECT_EQ(missing, 1u);
   TcpRanks both = make_tcp_ranks(2);
   std::thread other([&] {
