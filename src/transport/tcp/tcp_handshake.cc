@@ -18,7 +18,9 @@ namespace {
 constexpr size_t kRecordHeaderBytes = 5;
 constexpr const char* kHandshakeSuite = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kHandshakeSuiteId[] = {0x13, 0x01};
+// The second where the first is not known, as to a FIPS provider; the two agree on P-256.
 constexpr const char* kHandshakeGroups = "X25519:P-256";
+constexpr const char* kHandshakeGroupsFips = "P-256";
 constexpr std::string_view kExporterLabel = "EXPORTER-libparallax-tcp-1";
 
 TcpHandshake& owner_of(const SSL* ssl) {
@@ -94,11 +96,13 @@ Status TcpTls::create(const Key& job_key, Find find, std::unique_ptr<TcpTls>* tl
   if (SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
       SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) != 1 ||
       SSL_CTX_set_ciphersuites(context, kHandshakeSuite) != 1 ||
-      SSL_CTX_set1_groups_list(context, kHandshakeGroups) != 1 ||
+      (SSL_CTX_set1_groups_list(context, kHandshakeGroups) != 1 &&
+       SSL_CTX_set1_groups_list(context, kHandshakeGroupsFips) != 1) ||
       SSL_CTX_set_num_tickets(context, 0) != 1) {
     return unsupported("open: this OpenSSL cannot do TLS 1.3 as transport tcp needs it: " +
                        openssl_words());
   }
+  ERR_clear_error();
   // No records that only please middle boxes, no sessions kept, no key exchange by the key alone.
   SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT | SSL_OP_ALLOW_NO_DHE_KEX);
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);

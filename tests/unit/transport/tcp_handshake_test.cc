@@ -4,9 +4,11 @@
 #include "transport/tcp/tcp_handshake.h"
 
 #include <gtest/gtest.h>
+#include <openssl/ssl.h>
 
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace parallax {
 namespace {
@@ -79,6 +81,25 @@ TEST(TcpHandshake, gives_both_sides_the_same_secrets) {
     EXPECT_FALSE(same(connects.send_secret(), earlier)) << "two connections have one key";
     earlier = connects.send_secret();
     EXPECT_LT(said.from_connecting.size(), 1000u);
+  }
+}
+
+// Given a rank whose OpenSSL knows P-256 alone, as a FIPS provider does, at either end or both,
+// expect the two to come through.
+TEST(TcpHandshake, goes_by_another_curve_where_one_end_lacks_the_first) {
+  const auto one = tls_of(1), two = tls_of(2), fips_one = tls_of(1), fips_two = tls_of(2);
+  for (const TcpTls* each : {fips_one.get(), fips_two.get()}) {
+    ASSERT_EQ(SSL_CTX_set1_groups_list(each->context(), "P-256"), 1);
+  }
+  const std::pair<const TcpTls*, const TcpTls*> pairs[] = {
+      {fips_one.get(), two.get()}, {one.get(), fips_two.get()}, {fips_one.get(), fips_two.get()}};
+  for (const auto& [from, to] : pairs) {
+    TcpHandshake connects(*from, trust_of(1, 2)), listens(*to);
+    const Talk said = talk(connects, listens);
+    EXPECT_EQ(said.connects, Phase::kDone) << connects.why();
+    EXPECT_EQ(said.listens, Phase::kDone) << listens.why();
+    EXPECT_TRUE(same(connects.send_secret(), listens.receive_secret()));
+    EXPECT_LT(said.from_connecting.size(), 2048u) << "as much as a port takes of one";
   }
 }
 
