@@ -88,6 +88,39 @@ TcpTrust trust_between(const TcpOptions& options, const Key& salt, const TcpPeer
   return trust;
 }
 
+// "at 10.0.0.2:31000 from 10.0.0.1 on eth0": for whoever looks for the cut, or for an address that
+// is not meant.
+std::string way_to(const TcpPeer& peer, const SocketAddress& own) {
+  const SocketAddress& to = peer.endpoint.listens;
+  const std::string device = interface_of(own), from = to_text(own);
+  const bool same = address_bytes(own) == address_bytes(to) && !is_loopback(to);
+  return "at " + to_text(to) + " from " + from.substr(0, from.rfind(':')) +
+         (device.empty() ? "" : " on " + device) +
+         (same ? ", which has the same address: name the interface by net_device" : "");
+}
+
+// `late` are not connected. What this rank lacks to connect to or to accept one of them counts
+// before what is known of the first. `own` is where this rank listens.
+Status why_late(const std::vector<const TcpPeer*>& late, uint32_t own_rank, bool accept_lacks,
+                const SocketAddress& own, uint32_t* missing) {
+  for (const TcpPeer* const peer : late) {
+    *missing = peer->rank;
+    if (peer->dial != nullptr && peer->dial->own_fault) {
+      return limit("no connection: " + peer->dial->trouble);
+    }
+    if (peer->rank < own_rank && accept_lacks) {
+      return limit("no connection: this rank has no descriptor left to accept it: raise ulimit -n");
+    }
+  }
+  const TcpPeer& first = *late.front();
+  *missing = first.rank;
+  const bool unknown = first.dial == nullptr || first.dial->trouble.empty();
+  return timed_out(
+      "no connection by the deadline " + way_to(first, own) + " (" +
+      (unknown ? "stopped, still busy elsewhere, or the network is cut" : first.dial->trouble) +
+      ")");
+}
+
 // A close with bytes unread resets the connection, and with it what the peer's kernel has not taken
 // yet: so these are read, and the peer's kernel is waited for.
 void finish(TcpPeer& peer, int64_t deadline_ns) {
@@ -260,18 +293,6 @@ void TcpTransport::advance_dial(TcpPeer& peer) {
   dial.handshake.reset();
 }
 
-// "at 10.0.0.2:31000 from 10.0.0.1 on eth0": for whoever looks for the cut, or for an address
-// that is not meant.
-std::string TcpTransport::way_to(const TcpPeer& peer) const {
-  const SocketAddress& own = strangers_->address();
-  const SocketAddress& to = peer.endpoint.listens;
-  const std::string device = interface_of(own), from = to_text(own);
-  const bool same = address_bytes(own) == address_bytes(to) && !is_loopback(to);
-  return "at " + to_text(to) + " from " + from.substr(0, from.rfind(':')) +
-         (device.empty() ? "" : " on " + device) +
-         (same ? ", which has the same address: name the interface by net_device" : "");
-}
-
 // `trouble` is often the handshake's, which goes here.
 void TcpTransport::fail_attempt(TcpPeer& peer, std::string trouble, bool final) {
   TcpDial& dial = *peer.dial;
@@ -282,11 +303,13 @@ void TcpTransport::fail_attempt(TcpPeer& peer, std::string trouble, bool final) 
   const int64_t now_ns = tcp_now_ns();
   if (final || now_ns >= dial.deadline_ns) {
     const Loss loss = dial.own_fault ? Loss::kOwnLack : Loss::kBroken;
-    const std::string why =
-        dial.own_fault ? dial.trouble
-                       : "it could not be connected to " + way_to(peer) + " (" + dial.trouble + ")";
+    std::string why = dial.trouble;
+    if (!dial.own_fault) {
+      why =
+          "it could not be connected to " + way_to(peer, strangers_->address()) + " (" + why + ")";
+    }
     stop_dial(peer);
-    return fail(peer, loss, why);
+    return fail(peer, loss, std::move(why));
   }
   dial.stage = TcpDial::Stage::kPaused;
   dial.pause_ns = std::clamp(2 * dial.pause_ns, kPauseNsMin, kPauseNsMax);
@@ -373,28 +396,6 @@ void TcpTransport::keep_time() {
   ticking_ = timerfd_settime(timer_.get(), 0, &time, nullptr) == 0 ? needed : ticking_;
 }
 
-// Some are not connected: what this rank lacks counts before what is known of the first of them.
-Status TcpTransport::why_late(std::span<const uint32_t> ranks, uint32_t* missing) const {
-  for (const uint32_t rank : ranks) {
-    const TcpPeer& peer = *peers_[rank];
-    if (peer.phase == TcpPeer::Phase::kConnected) continue;
-    if (peer.dial != nullptr && peer.dial->own_fault) {
-      *missing = rank;
-      return limit("no connection: " + peer.dial->trouble);
-    }
-    if (rank < options_.rank && accept_lacks_) {
-      *missing = rank;
-      return limit("no connection: this rank has no descriptor left to accept it: raise ulimit -n");
-    }
-  }
-  const auto& dial = peers_[*missing]->dial;
-  return timed_out("no connection by the deadline " + way_to(*peers_[*missing]) + " (" +
-                   (dial == nullptr || dial->trouble.empty()
-                        ? std::string("stopped, still busy elsewhere, or the network is cut")
-                        : dial->trouble) +
-                   ")");
-}
-
 // Of two ranks the lower one connects, so that attempts never cross here.
 Status TcpTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, uint32_t* missing) {
   for (const uint32_t rank : ranks) {
@@ -410,12 +411,16 @@ Status TcpTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, 
     *missing = receiver.lost_rank;
     if (receiver.own_lack) return limit("no connection: " + receiver.why);
     if (!receiver.why.empty()) return peer_lost(receiver.why);
-    const auto late = std::find_if(ranks.begin(), ranks.end(), [this](uint32_t rank) {
-      return peers_[rank]->phase != TcpPeer::Phase::kConnected;
-    });
-    if (late == ranks.end()) return {};
-    *missing = *late;
-    if (tcp_now_ns() >= deadline_ns) return why_late(ranks, missing);
+    std::vector<const TcpPeer*> late;
+    for (const uint32_t rank : ranks) {
+      const TcpPeer& peer = *peers_[rank];
+      if (peer.phase != TcpPeer::Phase::kConnected) late.push_back(&peer);
+    }
+    if (late.empty()) return {};
+    *missing = late.front()->rank;
+    if (tcp_now_ns() >= deadline_ns) {
+      return why_late(late, options_.rank, accept_lacks_, strangers_->address(), missing);
+    }
     if (moved || !arm()) continue;
     pollfd readable = {wait_fd(), POLLIN, 0};
     ::poll(&readable, 1, kWireWaitMs);

@@ -87,14 +87,12 @@ class TcpTransport final : public NetworkTransport {
   void advance_dial(TcpPeer& peer);
   void fail_attempt(TcpPeer& peer, std::string trouble, bool final);
   void stop_dial(TcpPeer& peer);
-  std::string way_to(const TcpPeer& peer) const;
   void link(TcpPeer& peer, UniqueFd socket, const TcpHandshake& handshake);
   void connected(TcpPeer& peer);
   void admit(TcpStrangers::Member member);
   void accept();
   void on_tick();
   void keep_time();
-  Status why_late(std::span<const uint32_t> ranks, uint32_t* missing) const;
 
   // tcp_transport.cc
   bool look(Receiver& receiver);

@@ -3,12 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/version.h"
+#include "job/job.h"
+#include "support/caller_exchange.h"
+#include "support/words.h"
 
 namespace parallax::testkit {
 namespace {
@@ -54,7 +60,7 @@ TEST(Introductions, TellOfEveryRank) {
   EXPECT_EQ(all[1].host, "b");
   EXPECT_EQ(all[1].shm_address, "");
   TwoBlobs second(encode_addresses(other));
-  ASSERT_TRUE(exchange_addresses(second, mine, kNever, &all).ok());
+  ASSERT_TRUE(exchange_addresses(second, mine, {}, kNever, &all).ok());
   EXPECT_EQ(all[1].shm_address, "shm-of-b");
   EXPECT_EQ(all[1].place, other.place);
 }
@@ -76,8 +82,37 @@ TEST(Introductions, NameWhoBringsSomethingElse) {
   TwoBlobs right(encode_endpoint(rank_of(1, "b")));
   ASSERT_TRUE(exchange_endpoints(right, mine, kNever, &all).ok());
   TwoBlobs addresses_twice(encode_addresses(mine));
-  expect_named(exchange_addresses(addresses_twice, mine, kNever, &all),
+  expect_named(exchange_addresses(addresses_twice, mine, {}, kNever, &all),
                "what rank 1 brought to the rendezvous is wrong");
+}
+
+// Given ranks that meet by their caller's allgather, which can tell nobody that a rank left, and
+// one that cannot listen for the others, expect it to say why, and the other to hear it.
+TEST(Introductions, WhoCannotBeReachedIsNamedAlsoThroughACallersAllgather) {
+  CallerExchange exchange(2);
+  std::array<CallerExchange::Context, 2> contexts = {{{&exchange, 0}, {&exchange, 1}}};
+  const auto open = [&](uint32_t rank) {
+    parallax_options_t options = {};
+    options.size = sizeof options;
+    options.rank = rank;
+    options.world = 2;
+    options.allgather = CallerExchange::run;
+    options.allgather_context = &contexts[rank];
+    options.host = rank == 0 ? "a" : "b";
+    options.net_device = "lo";
+    if (rank == 1) options.secret_file = "/nowhere/secret";
+    std::unique_ptr<Job> job;
+    const Status status = Job::open(options, &job);
+    EXPECT_FALSE(status.ok());
+    EXPECT_EQ(status.code() == PARALLAX_PEER_LOST, rank == 0) << status.message();
+    EXPECT_TRUE(has(status, "/nowhere/secret")) << status.message();
+    if (rank == 1) return;
+    EXPECT_TRUE(has(status, "rank 1 (host b) gave up")) << status.message();
+    EXPECT_EQ(status.facts().peer, 1u);
+  };
+  std::thread other(open, 1);
+  open(0);
+  other.join();
 }
 
 }  // namespace

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "base/version.h"
-#include "support/caller_exchange.h"
 #include "support/engine_world.h"
 #include "support/environment_variable.h"
 #include "support/real_time.h"
@@ -248,29 +247,6 @@ TEST(Job, WhoIsOfAnotherWorldIsRefusedAndWhoNeverComesIsNamed) {
   EXPECT_EQ(status.code(), PARALLAX_TIMEOUT);
   EXPECT_TRUE(has(status, "ranks 1 and 2 never came")) << status.message();
   EXPECT_EQ(job, nullptr);
-}
-
-// Given ranks that meet by their caller's allgather, which can tell nobody that a rank left, and
-// one that cannot listen for the others, expect it to say why, and the other to hear it.
-TEST(Job, WhoCannotBeReachedIsNamedAlsoThroughACallersAllgather) {
-  testkit::CallerExchange exchange(2);
-  std::array<testkit::CallerExchange::Context, 2> contexts = {{{&exchange, 0}, {&exchange, 1}}};
-  in_threads(2, [&](uint32_t rank) {
-    parallax_options_t options = options_of(rank, 2, nullptr);
-    options.allgather = testkit::CallerExchange::run;
-    options.allgather_context = &contexts[rank];
-    options.host = rank == 0 ? "a" : "b";
-    options.net_device = "lo";
-    if (rank == 1) options.secret_file = "/nowhere/secret";
-    std::unique_ptr<Job> job;
-    const Status status = Job::open(options, &job);
-    EXPECT_FALSE(status.ok());
-    EXPECT_EQ(status.code() == PARALLAX_PEER_LOST, rank == 0) << status.message();
-    EXPECT_TRUE(has(status, "/nowhere/secret")) << status.message();
-    if (rank == 1) return;
-    EXPECT_TRUE(has(status, "rank 1 (host b) gave up")) << status.message();
-    EXPECT_EQ(status.facts().peer, 1u);
-  });
 }
 
 // Rank 1 of two at the rendezvous that rank 0 opens its job at: what it brings in each round, by
