@@ -132,9 +132,10 @@ bool DeviceLaunches::placed(uint32_t variable, uint64_t step) const {
   return launch != 0 && launch <= communicator_->placed();
 }
 
-Status DeviceLaunches::follow(uint32_t variable, uint64_t step, void* stream) const {
+Status DeviceLaunches::follow(uint32_t variable, uint64_t step, uint32_t device,
+                              void* stream) const {
   const uint64_t launch = launch_of(variable, step);
-  return launch == 0 ? Status() : communicator_->follow(launch, stream);
+  return launch == 0 ? Status() : communicator_->follow(launch, device, stream);
 }
 
 // ---- the pass

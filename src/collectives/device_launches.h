@@ -84,9 +84,9 @@ class DeviceLaunches {
   bool ended(uint32_t variable, uint64_t step) const;
 
   // Whether its sum has ended or is on a stream of the device's, to its end; and then: makes a
-  // stream of the caller's wait for that. IO.
+  // stream of the caller's, on any device, wait for that. IO.
   bool placed(uint32_t variable, uint64_t step) const;
-  Status follow(uint32_t variable, uint64_t step, void* stream) const;
+  Status follow(uint32_t variable, uint64_t step, uint32_t device, void* stream) const;
 
   // What a rank of this host says of the order. False: not what it may say now.
   [[nodiscard]] bool on_order(uint32_t from, const Section& section);

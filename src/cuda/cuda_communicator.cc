@@ -403,11 +403,11 @@ Status CudaCommunicator::end_launch(CUstream stream) {
   return {};
 }
 
-// A later record of the event, which is used again, is nothing to who waits by then.
-Status CudaCommunicator::follow(uint64_t launch, void* stream) {
+// A default stream is the current context's. A later record of the event is nothing to who waits.
+Status CudaCommunicator::follow(uint64_t launch, uint32_t device, void* stream) {
   if (launch <= ended()) return {};
   const CUevent event = under_way_[launch - ended() - 1];
-  const ContextScope scope(driver_, parts_.context);
+  const ContextScope scope(driver_, parts_.context_of(device));
   CUresult error = scope.status();
   if (error == CUDA_SUCCESS) {
     error = driver_.cuStreamWaitEvent(static_cast<CUstream>(stream), event, CU_EVENT_WAIT_DEFAULT);

@@ -33,9 +33,10 @@ class CudaCommunicator final : public Communicator {
   struct Parts {
     const DriverLibrary& driver;
     const NcclLibrary& nccl;
-    CUcontext context = nullptr;                 // retained for as long as this lives
-    kernels::Launcher* launcher = nullptr;       // of sums in order
-    std::function<CUevent(DeviceMark)> mark_of;  // of a mark that is not released
+    CUcontext context = nullptr;                           // retained for as long as this lives
+    kernels::Launcher* launcher = nullptr;                 // of sums in order
+    std::function<CUevent(DeviceMark)> mark_of;            // of a mark that is not released
+    std::function<CUcontext(uint32_t device)> context_of;  // of a device that is open
     // Gives memory back that nothing uses, in its own time: the driver waits for the device.
     std::function<void(DeviceBlocks&&)> give_back;
     std::function<void()> wake;  // called by the driver's threads
@@ -54,7 +55,7 @@ class CudaCommunicator final : public Communicator {
   uint64_t launched() const override { return launched_; }
   uint64_t ended() const override { return launched_ - under_way_.size() - (settling() ? 1 : 0); }
   uint64_t placed() const override { return launched_ - (settling() ? 1 : 0); }
-  Status follow(uint64_t launch, void* stream) override;
+  Status follow(uint64_t launch, uint32_t device, void* stream) override;
   bool to_be_asked() const override {
     return phase_ == Phase::kForming || phase_ == Phase::kLending || settling();
   }

@@ -290,7 +290,7 @@ Status CudaDevice::queue_up(CopyDirection direction, const StreamMark& after, En
 }
 
 // Where their end has no event the queue has nothing but them, or more of the same stream's.
-Status CudaDevice::follow(const QueuedCopies& copies, CUstream stream) {
+Status CudaDevice::follow(const QueuedCopies& copies, const CudaDevice& other, CUstream stream) {
   const ContextScope scope(api_, context_);
   if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
   CUevent event = copies.ended;
@@ -300,7 +300,11 @@ Status CudaDevice::follow(const QueuedCopies& copies, CUstream stream) {
     const Queue& queue = queues_[static_cast<size_t>(copies.direction)][copies.queue];
     error = api_.cuEventRecord(event, queue.stream);
   }
-  if (error == CUDA_SUCCESS) error = api_.cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT);
+  if (error == CUDA_SUCCESS) {
+    const ContextScope of_stream(api_, other.context_);  // whose default stream it may be
+    error = of_stream.status();
+    if (error == CUDA_SUCCESS) error = api_.cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT);
+  }
   if (copies.ended == nullptr) give_back(event);
   return error == CUDA_SUCCESS ? Status() : failure("a stream's wait (cuStreamWaitEvent)", error);
 }

@@ -71,8 +71,8 @@ class CudaDevice {
   // And of numbers that they convert.
   Status convert(kernels::Launcher& launcher, CopyDirection direction, const StreamMark& after,
                  std::span<const DeviceConversion> each, QueuedCopies* copies, bool* begun);
-  // Makes a stream, of any device, wait for their end.
-  Status follow(const QueuedCopies& copies, CUstream stream);
+  // Makes a stream of another device, or of this one, wait for their end.
+  Status follow(const QueuedCopies& copies, const CudaDevice& other, CUstream stream);
   // Of the device's primary context, and not being captured: UNSUPPORTED; IO.
   Status check_stream(CUstream stream) const;
   // Whether they have ended. IO: so says the driver, of these or of the device.

@@ -219,7 +219,7 @@ Status CudaDevices::follow(DeviceBatch batch, uint32_t number, void* stream) {
   PARALLAX_RETURN_IF_ERROR(device->check_stream(of_caller));
   if (batch == 0) return {};
   const Batch& followed = batches_[batch - 1];
-  return followed.device->follow(followed.copies, of_caller);
+  return followed.device->follow(followed.copies, *device, of_caller);
 }
 
 Status CudaDevices::poll(DeviceBatch batch, bool* ended) {
@@ -441,6 +441,7 @@ Status CudaDevices::form(const CommunicatorOptions& options,
        .context = there.context,
        .launcher = ordered ? &there.kernels->launcher() : nullptr,
        .mark_of = [this](DeviceMark mark) { return event_of(mark); },
+       .context_of = [this](uint32_t device) { return opened(device, false).context; },
        .give_back = [this](DeviceBlocks&& blocks) { give_back(std::move(blocks)); },
        .wake = *wake_},
       options, communicator);

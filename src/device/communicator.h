@@ -143,11 +143,11 @@ class Communicator {
   virtual uint64_t ended() const = 0;
   // It takes a launch, and all that it was given has ended.
   bool idle() const { return ready() && launched() == ended(); }
-  // Those begun that are on a stream as a whole, and one of them, for a stream of the caller's,
-  // which Devices::follow() has found fit, to wait for its end. IO.
+  // Those begun that are on a stream as a whole, and one of them, for a stream of the caller's on
+  // that device, which Devices::follow() has found fit, to wait for its end. IO.
   virtual uint64_t placed() const { return 0; }
-  virtual Status follow(uint64_t launch, void* stream) {
-    static_cast<void>(launch), static_cast<void>(stream);
+  virtual Status follow(uint64_t launch, uint32_t device, void* stream) {
+    static_cast<void>(launch), static_cast<void>(device), static_cast<void>(stream);
     return unsupported("no stream can be made to wait for a launch");
   }
   // It forms, or settles a launch, and nobody is woken when that is done.

@@ -26,7 +26,7 @@ Status DeviceCalls::follow(Request& request, uint32_t device, void* stream, bool
   request.waiter.order = Order::kNotAsked;
   if (staged->phase == Phase::kEnding) return staged->slices.follow(device, stream);
   for (const PullSlice& slice : request.slices) {
-    PARALLAX_RETURN_IF_ERROR(parts_.launches->follow(slice.variable, request.step, stream));
+    PARALLAX_RETURN_IF_ERROR(parts_.launches->follow(slice.variable, request.step, device, stream));
   }
   return {};
 }

@@ -14,9 +14,13 @@
 namespace cuda_double_test::stream_wait {
 namespace {
 
+parallax_status_t wait_on(parallax_request_t* request, CUstream stream, uint32_t device,
+                          int64_t timeout_ms = PARALLAX_WAIT_DEFAULT) {
+  return parallax_stream_wait(&request, 1, device, stream, timeout_ms);
+}
 parallax_status_t wait_on(parallax_request_t* request, const Stream& stream, uint32_t device = 0,
                           int64_t timeout_ms = PARALLAX_WAIT_DEFAULT) {
-  return parallax_stream_wait(&request, 1, device, stream.get(), timeout_ms);
+  return wait_on(request, stream.get(), device, timeout_ms);
 }
 
 bool told(const std::string& words) {
@@ -211,6 +215,39 @@ TEST_F(StreamWaitNccl, AStreamOfAnotherDeviceMayWait) {
       });
 }
 
+const std::array<CUstream, 3> kDefaults = {nullptr, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+
+// Asks both devices' stream of this name, which the current context tells apart.
+void expect_only_second_waits(CUstream stream) {
+  for (const int device : {0, 1}) {
+    const Current current(device);
+    EXPECT_EQ(cuStreamQuery(stream), device == 1 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS)
+        << "device " << device;
+  }
+}
+
+// A default stream is that of the device that is named.
+TEST_F(StreamWaitNccl, ADefaultStreamOfAnotherDeviceMayWait) {
+  run(
+      1, [](DeviceRank& own) { own.add("w"); },
+      [](DeviceRank& own) {
+        const Stream stream;
+        const DeviceNumbers<float> values(std::vector<float>(kCount, 4));
+        for (const CUstream reader : kDefaults) {
+          SCOPED_TRACE(reader);
+          cuda_double_hold(stream.get(), 1);
+          EXPECT_EQ(cuMemsetD8Async(values.pointer(), 0, 4, stream.get()), CUDA_SUCCESS);
+          const uint64_t step = own.begin();
+          parallax_request_t* request =
+              own.reduce(step, own.slice(0, values.address(), stream.get()));
+          EXPECT_EQ(wait_on(request, reader, 1), PARALLAX_OK) << parallax_last_error();
+          expect_only_second_waits(reader);
+          cuda_double_hold(stream.get(), 0);
+          DeviceRank::finish({request, own.end(step)});
+        }
+      });
+}
+
 // ---- results that come by host memory
 
 using parallax::module_test::held;
@@ -259,6 +296,22 @@ TEST_F(StreamWaitByHost, AggregatesAndPulledRowsAreWaitedForByTheStream) {
   EXPECT_EQ(seen.values(), (std::vector<float>{1, 2, 3, 4}));
   EXPECT_EQ(seen_rows.values(), (std::vector<float>{10, 10, 10, 10}));
   EXPECT_EQ(parallax_wait(one.requests.data(), 2, 5000), PARALLAX_OK) << parallax_last_error();
+}
+
+TEST_F(StreamWaitByHost, ADefaultStreamOfAnotherDeviceMayWait) {
+  for (const CUstream reader : kDefaults) {
+    SCOPED_TRACE(reader);
+    One one;
+    const Current current(0);
+    const Stream stream;
+    const DeviceNumbers<float> values({1, 2, 3, 4});
+    cuda_double_hold_operation("cuMemcpyHtoDAsync");
+    ASSERT_EQ(one.reduce(held(values.address(), stream.get())), PARALLAX_OK);
+    EXPECT_EQ(wait_on(one.requests[0], reader, 1), PARALLAX_OK) << parallax_last_error();
+    expect_only_second_waits(reader);
+    cuda_double_hold_operation(nullptr);
+    EXPECT_EQ(one.wait(), PARALLAX_OK) << parallax_last_error();
+  }
 }
 
 // Given a gradient that is not here yet, expect no order, since the copies of its aggregate have
