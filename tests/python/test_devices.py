@@ -3,7 +3,10 @@
 
 import ctypes
 import gc
+import os
+import signal
 import tempfile
+import threading
 import time
 import unittest
 
@@ -241,6 +244,78 @@ class Streams(DeviceCase):
             request.on_stream(reader)
             request.wait()
         self.assertEqual(into.host().tolist(), [[1, 2], [3, 4]])
+
+    def test_the_device_of_a_stream_that_does_not_tell(self):
+        """Is that of the request's buffers, whichever way they were posted."""
+        second = Stream(self.driver, 1)
+        self.addCleanup(second.close)
+        hold = self.driver.library.cuda_double_hold_operation
+        self.addCleanup(hold, None)
+        for named in ({}, {"device": 1}):
+            given = Tensor(np.ones((2, 2), np.float32), second)
+            hold(ctypes.c_char_p(b"cuMemcpyHtoDAsync"))  # so that it is not complete
+            with self.job.step() as step:
+                request = step.reduce(self.held, given, stream=second, **named)
+                for stream in (second, second.cuda_stream, 1, 2):
+                    request.on_stream(stream)
+                with self.assertRaisesRegex(px.Unsupported, "primary context of device 0"):
+                    request.on_stream(second, device=0)
+                hold(None)
+
+    def test_a_wait_that_is_interrupted_leaves_nothing_behind(self):
+        """The stream is gone by the time at which the result comes, and nothing touches it."""
+        late = self.late()
+        reader = Stream(self.driver)
+        other = Stream(self.driver)  # or `into` would order the default stream behind the held one
+        self.addCleanup(other.close)
+        into = Tensor(np.zeros((2, 2), np.float32), other)
+        handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, handler)
+        with self.job.step() as step:
+            request = step.reduce(self.held, late, into=into, stream=self.stream)
+            try:
+                timer = threading.Timer(2 * SHORT, os.kill, [os.getpid(), signal.SIGINT])
+                with self.assertRaises(KeyboardInterrupt):
+                    timer.start()
+                    request.on_stream(reader, TIMEOUT)
+                timer.join()
+                self.assertNotIn("libparallax-call", [each.name for each in threading.enumerate()])
+            finally:
+                reader.close()
+                self.stream.go()
+            request.wait()
+        self.assertEqual(into.host().tolist(), [[1, 2], [3, 4]])
+
+    def test_how_long_a_stream_s_wait_lasts(self):
+        """Of the thread that looks for Ctrl-C meanwhile, and of one that does not."""
+        late = self.late()
+        other = Stream(self.driver)
+        self.addCleanup(other.close)
+        into = Tensor(np.zeros((2, 2), np.float32), other)
+        self.job.set("timeout_ms", 300)
+        with self.job.step() as step:
+            request = step.reduce(self.held, late, into=into, stream=self.stream)
+
+            def lasts(seconds):
+                started = time.monotonic()
+                with self.assertRaisesRegex(px.Timeout, "stream_wait: after .* its stream") as told:
+                    request.on_stream(other, seconds)
+                self.assertGreaterEqual(time.monotonic() - started,
+                                        0.3 if seconds is None else seconds)
+                return str(told.exception)
+
+            try:
+                for seconds, text in ((None, "within 300 ms"), (SHORT, "within 200 ms"),
+                                      (0.02, "after 20 ms"), (0, "after 0 ms")):
+                    self.assertIn(text, lasts(seconds))
+                said = []
+                thread = threading.Thread(target=lambda: said.append(lasts(SHORT)))
+                thread.start()
+                thread.join()
+                self.assertIn("after 200 ms", said[0])
+            finally:
+                self.stream.go()
+                self.job.set("timeout_ms", 1000 * TIMEOUT)
 
     def test_a_capture_is_refused_and_goes_on(self):
         """Of the caller's stream, and of the default one while another captures."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import collections
 import ctypes
+import json
 import math
 import operator
 import os
@@ -24,6 +25,7 @@ from ._compiled import NATIVE
 from ._errors import ForkedJob, InvalidArgument, InvalidState, error_of
 from ._library import LIB, last_error
 from ._status import Status
+from ._tables import Report
 
 if TYPE_CHECKING or NATIVE is None:
     from ._handle import Gate, Handle
@@ -31,6 +33,7 @@ else:
     Gate, Handle = NATIVE.Gate, NATIVE.Handle
 
 _SHORT_WAIT_MS = 200  # the main thread waits this long on its own before it asks for help
+_STREAM_WAIT_MS = 50  # and on a stream's behalf, before it looks for Ctrl-C and waits again
 
 # Those that end a job. A mismatch of a step's end does not, but then close answers with none.
 _JOB_FAILURES = (Status.PEER_LOST, Status.ABORTED, Status.CANCELED, Status.INTERNAL,
@@ -242,6 +245,22 @@ class Core(Gate):
             self.whole.commit_limit = True
         return answer
 
+    def report(self, which: int) -> Dict[str, Any]:
+        """A report, by its number."""
+        room = ctypes.c_size_t(0)
+        answer = self.call(LIB.parallax_report, which, None, ctypes.byref(room))
+        while answer.status == Status.LIMIT:  # it may grow between two calls
+            buffer = ctypes.create_string_buffer(room.value)
+            answer = self.call(LIB.parallax_report, which, buffer, ctypes.byref(room))
+        check(answer)
+        report: Dict[str, Any] = json.loads(buffer.value)
+        return report
+
+    def timeout_ms(self) -> int:
+        """How long a wait lasts that gives no time."""
+        settings = self.report(Report.SETTINGS)["settings"]
+        return next(int(each["value"]) for each in settings if each["name"] == "timeout_ms")
+
     def split(self, ranks: List[int]) -> "Core":
         """A part of the job."""
         self.check_process()
@@ -402,37 +421,47 @@ def _milliseconds_since(started: float) -> int:
     return int((time.monotonic() - started) * 1000)
 
 
-def stream_wait(handle: Handle, device: int, stream: int, per_thread: bool,
-                timeout: Optional[float]) -> None:
+def stream_wait(handle: Handle, device: int, stream: int, timeout: Optional[float]) -> None:
     """Makes a stream of a device wait for the request; raises its failure, or Timeout. The GIL is
-    released. per_thread: the stream is the calling thread's."""
-    timeout_ms = milliseconds(timeout, "timeout", _abi.WAIT_DEFAULT)
+    released.
+
+    The calling thread calls, and where Ctrl-C may come, briefly and again: a helper's call would go
+    on behind it, and could come to a stream that its owner has destroyed by then.
+    """
+    given_ms = milliseconds(timeout, "timeout", _abi.WAIT_DEFAULT)
     if NATIVE is not None and NATIVE.stream_wait((handle,), device, stream, 0):
         return
-    pointer = handle.enter()
 
-    def leave(_: object) -> None:
-        handle.leave()
-
-    if handle.core.closed:
+    def wait_ms(limit_ms: int) -> Answer:
+        pointer = handle.enter()
         try:
-            answer = _outcome_of_closed(handle.core, pointer)
+            if handle.core.closed:
+                return _outcome_of_closed(handle.core, pointer)
+            requests = (ctypes.c_void_p * 1)(pointer)
+            return ask(LIB.parallax_stream_wait, requests, 1, device, stream, limit_ms)
         finally:
-            leave(None)
-    else:
-        pointers = (ctypes.c_void_p * 1)(pointer)
-        # Another thread has another stream of its own.
-        answer = _wait_entered(
-            lambda ms: ask(LIB.parallax_stream_wait, pointers, 1, device, stream, ms), timeout_ms,
-            _SHORT_WAIT_MS, leave, not per_thread)
+            handle.leave()
+
+    started = time.monotonic()
+    briefly = threading.current_thread() is threading.main_thread()
+    short = briefly and not 0 <= given_ms <= _STREAM_WAIT_MS
+    answer = wait_ms(_STREAM_WAIT_MS if short else given_ms)
+    if short and answer.status == Status.TIMEOUT:
+        most_ms = given_ms if given_ms >= 0 else handle.core.timeout_ms()
+        while answer.status == Status.TIMEOUT:
+            left_ms = most_ms - _milliseconds_since(started)
+            if left_ms <= 0:
+                answer = answer._replace(message=f"within {most_ms} ms: {answer.message}")
+                break
+            answer = wait_ms(min(left_ms, _STREAM_WAIT_MS))
     check(handle.core.whole.tell(answer))
 
 
 def _wait_entered(wait_ms: Callable[[int], Answer], timeout_ms: int, short_ms: int,
-                  leave: Callable[[object], None], helped_on: bool = True) -> Answer:
-    """Waits, first briefly here, then, where a helper may, so that Ctrl-C works; `leave` is called
-    when it is over."""
-    main = helped_on and threading.current_thread() is threading.main_thread()
+                  leave: Callable[[object], None]) -> Answer:
+    """Waits, first briefly here, then by a helper, so that Ctrl-C works; `leave` is called when it
+    is over."""
+    main = threading.current_thread() is threading.main_thread()
     long = timeout_ms < 0 or timeout_ms > short_ms
     helped = False
     try:

@@ -67,15 +67,16 @@ def stream_field(number: int) -> int:
     return PER_THREAD if number == READY else number
 
 
-def device_of(stream: Any, given: Optional[int]) -> int:
-    """The device of a stream: as the caller says, else as PyTorch's and CuPy's streams tell."""
+def device_of(stream: Any, given: Optional[int]) -> Optional[int]:
+    """The device of a stream: as the caller says, else as PyTorch's and CuPy's streams tell; None
+    where neither does."""
     if given is not None:
         return operator.index(given)
     for name in ("device_index", "device_id"):
         told = getattr(stream, name, None)
         if isinstance(told, int) and told >= 0:
             return told
-    return 0
+    return None
 
 
 class Described(NamedTuple):

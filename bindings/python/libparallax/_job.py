@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import operator
 import os
 import warnings
@@ -343,14 +342,7 @@ class Job:
         messages of this rank), "topology" (hosts, ranks, NUMA nodes, caches, NICs) or "settings"
         (every setting: its value, and where that came from)."""
         which = member_of(Report, what, "report: what")
-        room = ctypes.c_size_t(0)
-        answer = self._core.call(LIB.parallax_report, which, None, ctypes.byref(room))
-        while answer.status == Status.LIMIT:  # it may grow between two calls
-            buffer = ctypes.create_string_buffer(room.value)
-            answer = self._core.call(LIB.parallax_report, which, buffer, ctypes.byref(room))
-        _core.check(answer)
-        report: Dict[str, Any] = json.loads(buffer.value)
-        return report
+        return self._core.report(which)
 
     def progress(self) -> None:
         """Runs the engine once on this thread; only needed with manual_progress."""

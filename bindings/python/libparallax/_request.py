@@ -10,7 +10,7 @@ from typing import (TYPE_CHECKING, Any, Callable, Generic, Iterable, List, Named
 
 from . import _core
 from ._abi import StepInfoStruct
-from ._device import PER_THREAD, READY, device_of, stream_field, stream_of
+from ._device import READY, device_of, stream_field, stream_of
 from ._errors import InvalidArgument, InvalidState
 from ._library import LIB
 from ._numpy import view
@@ -104,7 +104,8 @@ class Request(Generic[T_co]):
         and its copy to the device has begun; of all else until the request is complete.
 
         stream: as in Step.pull, but not -1; device: its device. None: as a stream of PyTorch or
-        CuPy tells, else 0. timeout: as in wait(); Timeout names what is missing. Unsupported: the
+        CuPy tells, else that of the request's buffers. timeout: as in wait(); Timeout names what is
+        missing. Ctrl-C interrupts it; nothing is put on the stream behind that. Unsupported: the
         stream is being captured into a graph, or is not the device's.
         """
         number = stream_of(stream, "on_stream")
@@ -112,8 +113,9 @@ class Request(Generic[T_co]):
             raise InvalidArgument(f"on_stream: stream is {stream!r}; give the stream that is to "
                                   "wait", field="stream")
         if not self._finished:
-            _core.stream_wait(self._handle, device_of(stream, device), stream_field(number),
-                              number == PER_THREAD, timeout)
+            told = device_of(stream, device)
+            _core.stream_wait(self._handle, self._device() if told is None else told,
+                              stream_field(number), timeout)
 
     def done(self) -> bool:
         """Whether it is complete. Never blocks; raises its failure if it failed."""
@@ -138,6 +140,10 @@ class Request(Generic[T_co]):
     def _handles(self) -> List[_core.Handle]:
         """What a wait is for. Of requests that come with it those not released by hand."""
         return [*(other._handle for other in self._also if not other._over()), self._handle]
+
+    def _device(self) -> int:
+        """The device of what it borrows; 0 where that is none's."""
+        return getattr(self._handle.keep, "device", None) or 0
 
     def _over(self) -> bool:
         """Whether there is nothing left to wait for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from ._abi import SliceStruct
 from ._buffers import Loan, borrow_values
@@ -32,6 +32,18 @@ class Place(NamedTuple):
 
 
 _ANY = Place()
+
+
+class Borrowed(NamedTuple):
+    """What a call with slices keeps until it is complete: their buffers, and their structs."""
+
+    loans: List[Any]
+    slices: Any
+
+    @property
+    def device(self) -> Optional[int]:
+        """That of the first slice on one; None: all are in host memory."""
+        return next((each.device for each in self.slices if each.memory == Memory.CUDA), None)
 
 
 def device_number(call: str, given: Any) -> Optional[int]:

@@ -19,7 +19,8 @@ from ._memory import device_array
 from ._numpy import empty
 from ._rates import Rates, rates_array
 from ._request import Request, Rows, StepInfo, rows_of, step_info_of
-from ._slices import Place, borrow_into, held_as, naming, room, say_place, slice_of
+from ._slices import (Borrowed, Place, borrow_into, held_as, naming, room, say_place,
+                      slice_of)
 from ._tables import ID_TYPES, DType, Memory
 from ._variable import Variable
 
@@ -252,7 +253,8 @@ class Step:
     def _post(self, slices: List[SliceStruct], keep: List[Any], function: Callable[..., int],
               finish: Callable[[_core.Handle], Any]) -> Request[Any]:
         array = (SliceStruct * len(slices))(*slices)
-        handle = self._job._core.post((keep, array), function, self.number, array, len(slices))
+        handle = self._job._core.post(Borrowed(keep, array), function, self.number, array,
+                                      len(slices))
         return self._request(handle, finish)
 
     def _pull(self, slices: Sequence[Tuple[Variable, Any, Any]], single: bool,

@@ -287,6 +287,7 @@ static PyGetSetDef handle_getters[] = {
 
 static PyMemberDef handle_members[] = {
     {"core", T_OBJECT_EX, offsetof(Handle, gate), READONLY, NULL},
+    {"keep", T_OBJECT, offsetof(Handle, keep), READONLY, NULL},
     {"shared", T_BOOL, offsetof(Handle, shared), 0, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Handle, weak_references), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},

@@ -86,9 +86,25 @@ const Loan *borrow(Loans *loans, PyObject *given, bool writable, long long strea
   return loan;
 }
 
+/* Of the first on one; None: all are in host memory. As Borrowed of _slices.py. */
+static PyObject *loans_device(PyObject *self, void *nothing) {
+  (void)nothing;
+  const Loans *loans = (const Loans *)self;
+  for (Py_ssize_t i = 0; i < loans->count; ++i) {
+    if (loans->loans[i].on_device) return PyLong_FromUnsignedLong(loans->loans[i].device);
+  }
+  Py_RETURN_NONE;
+}
+
+static PyGetSetDef loans_getters[] = {
+    {"device", loans_device, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyType_Slot loans_slots[] = {
     {Py_tp_dealloc, loans_dealloc},
     {Py_tp_traverse, loans_traverse},
+    {Py_tp_getset, loans_getters},
     {0, NULL},
 };
 
