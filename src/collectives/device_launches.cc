@@ -3,6 +3,7 @@
 #include "collectives/device_launches.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -11,6 +12,10 @@
 namespace parallax {
 
 namespace {
+
+// What of a deadline may pass between two passes, which come every 20 ms.
+constexpr int64_t kPassesPerTimeout = 4;
+constexpr int64_t kPassNsMax = 1000 * kNanosecondsPerMillisecond;
 
 uint64_t reduction_bytes(const DeviceReduction& reduction) {
   return reduction.count * bytes_of_dtype(reduction.dtype);
@@ -166,13 +171,13 @@ Status DeviceLaunches::form() {
 
 // Nobody else ends what waits for a rank that does not come, or for a device that stands still:
 // leases are kept meanwhile, and a stream of the program's may be all that waits for it.
-Status DeviceLaunches::check_deadline(int64_t now_ns) const {
+Status DeviceLaunches::check_deadline() const {
   const bool forms = forming_ns_ != 0;
   if (timeout_ns_ == 0 || (!forms && under_way_.empty())) return {};
   const Launch began = forms
                            ? Launch{.step = next_.step, .first = next_.at, .began_ns = forming_ns_}
                            : under_way_.front();
-  if (now_ns - began.began_ns < timeout_ns_) return {};
+  if (lived_ns_ - began.began_ns < timeout_ns_) return {};
   const std::string rest =
       " did not end within " + std::to_string(timeout_ns_ / kNanosecondsPerMillisecond) + " ms " +
       (forms ? "since its communicator forms" : "of its launch") +
@@ -189,24 +194,28 @@ Status DeviceLaunches::check_deadline(int64_t now_ns) const {
 
 Status DeviceLaunches::advance(int64_t now_ns) {
   if (devices_ == nullptr || given_up_) return {};
+  // A pass that comes late is this rank's own standstill, of a process that was stopped or of a
+  // machine that slept: what has ended meanwhile, or has come from others, it is yet to see.
+  const int64_t most_ns = std::min(timeout_ns_ / kPassesPerTimeout, kPassNsMax);
+  lived_ns_ += std::min(now_ns - std::exchange(passed_ns_, now_ns), most_ns);
   if (communicator_ != nullptr) {
     PARALLAX_RETURN_IF_ERROR(communicator_->advance());
     if (communicator_->ready() || communicator_->launched() > 0) forming_ns_ = 0;
     end_launches();
   }
-  PARALLAX_RETURN_IF_ERROR(check_deadline(now_ns));
+  PARALLAX_RETURN_IF_ERROR(check_deadline());
   say_next();
   DeviceLeg leg = DeviceLeg::kAll;
   if (communicator_ == nullptr) {
     // One out of the job's forms in the commit.
     if (options_.out_of == nullptr && !is_due(&leg)) return {};
-    if (forming_ns_ == 0) forming_ns_ = now_ns;
+    if (forming_ns_ == 0) forming_ns_ = lived_ns_;
     PARALLAX_RETURN_IF_ERROR(form());
     if (communicator_ == nullptr) return {};  // its device is being opened
     PARALLAX_RETURN_IF_ERROR(communicator_->advance());
   }
   while (!held_ && communicator_->ready() && is_due(&leg)) {
-    PARALLAX_RETURN_IF_ERROR(launch_next(leg, now_ns));
+    PARALLAX_RETURN_IF_ERROR(launch_next(leg));
     say_next();
   }
   return {};
@@ -220,7 +229,7 @@ bool DeviceLaunches::is_due(DeviceLeg* leg) {
   return *leg == DeviceLeg::kToHost ? next_is_there() && stages_are_free() : totals_are_there();
 }
 
-Status DeviceLaunches::launch_next(DeviceLeg leg, int64_t now_ns) {
+Status DeviceLaunches::launch_next(DeviceLeg leg) {
   Launch launch = {.step = next_.step, .first = next_.at, .leg = leg};
   if (leg == DeviceLeg::kFromHost) {
     launch = between_.front();
@@ -231,7 +240,7 @@ Status DeviceLaunches::launch_next(DeviceLeg leg, int64_t now_ns) {
   PARALLAX_RETURN_IF_ERROR(list(launch));
   PARALLAX_RETURN_IF_ERROR(communicator_->launch(together_));
   launch.number = communicator_->launched();
-  launch.began_ns = now_ns;
+  launch.began_ns = lived_ns_;
   under_way_.push_back(launch);
   if (order_ != nullptr) order_->pop();
   if (leg == DeviceLeg::kFromHost) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/clock.h"
 #include "unit/collectives/fake_communicator.h"
 
@@ -28,6 +30,16 @@ class DeviceLaunchesTest : public testing::Test {
                    &pending_);
   }
   Status advance() { return launches_.advance(0); }
+  // As passes of a job come, until then.
+  Status advance_to(int64_t ms) {
+    Status status;
+    for (; status.ok() && now_ms_ < ms; now_ms_ = std::min(now_ms_ + 20, ms)) {
+      status = launches_.advance(now_ms_ * kNanosecondsPerMillisecond);
+    }
+    return status.ok() ? launches_.advance(now_ms_ * kNanosecondsPerMillisecond) : status;
+  }
+  // This rank does not run meanwhile.
+  void stand_still(int64_t ms) { now_ms_ += ms; }
   // Of each launch, the variables: a buffer tells which, null is one not given.
   std::vector<std::vector<int>> launched() const {
     std::vector<std::vector<int>> all;
@@ -44,6 +56,7 @@ class DeviceLaunchesTest : public testing::Test {
   FormingDevices devices_;
   DeviceLaunches launches_;
   int64_t timeout_ns_ = 0;
+  int64_t now_ms_ = 1000;
   uint32_t pending_ = 0;
   std::byte numbers_[64] = {};
 };
@@ -179,17 +192,15 @@ TEST_F(DeviceLaunchesTest, AnEndWithoutAnEndOfTheDevice) {
 // Given a deadline, expect the oldest launch to be named once it is past, and none before; a sum
 // that ends in time begins no other's.
 TEST_F(DeviceLaunchesTest, WhatTakesTooLongFails) {
-  constexpr int64_t kMs = kNanosecondsPerMillisecond;
-  timeout_ns_ = 100 * kMs;
+  timeout_ns_ = 100 * kNanosecondsPerMillisecond;
   begin({kLargeCount, kLargeCount});
   give(10, 1);
-  EXPECT_TRUE(launches_.advance(1000 * kMs).ok());
+  EXPECT_TRUE(advance_to(1050).ok());
   give(20, 1);
-  EXPECT_TRUE(launches_.advance(1050 * kMs).ok());
-  EXPECT_TRUE(launches_.advance(1099 * kMs).ok());
+  EXPECT_TRUE(advance_to(1099).ok());
   devices_.told.may_end = 1;
-  EXPECT_TRUE(launches_.advance(1100 * kMs).ok()) << "the first has ended";
-  const Status late = launches_.advance(1150 * kMs);
+  EXPECT_TRUE(advance_to(1149).ok()) << "the first has ended";
+  const Status late = advance_to(1150);
   EXPECT_EQ(late.code(), PARALLAX_IO);
   EXPECT_NE(late.message().find("variable '20'"), std::string::npos) << late.message();
   EXPECT_NE(late.message().find("within 100 ms of its launch"), std::string::npos);
@@ -197,21 +208,42 @@ TEST_F(DeviceLaunchesTest, WhatTakesTooLongFails) {
   EXPECT_EQ(late.facts().step, 1u);
   launches_.give_up();
   EXPECT_EQ(devices_.told.aborts, 1u);
-  EXPECT_TRUE(launches_.advance(2000 * kMs).ok()) << "it is given up once";
+  EXPECT_TRUE(advance_to(2000).ok()) << "it is given up once";
 }
 
 TEST_F(DeviceLaunchesTest, ACommunicatorThatDoesNotFormFails) {
-  constexpr int64_t kMs = kNanosecondsPerMillisecond;
-  timeout_ns_ = 100 * kMs;
+  timeout_ns_ = 100 * kNanosecondsPerMillisecond;
   devices_.told.formed = false;
   begin({kLargeCount, kLargeCount});
-  EXPECT_TRUE(launches_.advance(500 * kMs).ok()) << "nothing is due";
+  EXPECT_TRUE(advance_to(1500).ok()) << "nothing is due";
   give(10, 1);
-  EXPECT_TRUE(launches_.advance(1000 * kMs).ok());
-  EXPECT_TRUE(launches_.advance(1099 * kMs).ok());
-  const Status late = launches_.advance(1100 * kMs);
+  EXPECT_TRUE(advance_to(1599).ok());
+  const Status late = advance_to(1600);
   EXPECT_NE(late.message().find("since its communicator forms"), std::string::npos)
       << late.message();
+}
+
+// Given a rank that is stopped for far longer than the deadline, and again, expect each time to
+// count as a part of it: what ended meanwhile, here or on the others, is seen first.
+TEST_F(DeviceLaunchesTest, TimeInWhichThisRankStoodStillCountsLittle) {
+  timeout_ns_ = 100 * kNanosecondsPerMillisecond;
+  for (const bool forms : {true, false}) {
+    SCOPED_TRACE(forms);
+    devices_.told.formed = !forms;
+    if (forms) begin({kLargeCount});
+    give(10, forms ? 1 : 2);
+    EXPECT_TRUE(advance_to(now_ms_ + 40).ok());
+    stand_still(60000);
+    EXPECT_TRUE(advance_to(now_ms_).ok());
+    stand_still(3600000);
+    EXPECT_TRUE(advance_to(now_ms_ + 9).ok()) << "40 ms, twice 25 and 9";
+    devices_.told.formed = true;
+    devices_.told.may_end = forms ? 1 : 0;
+    if (!forms) break;
+    EXPECT_TRUE(advance_to(now_ms_ + 20).ok());
+    EXPECT_EQ(pending_, 0u);
+  }
+  EXPECT_EQ(advance_to(now_ms_ + 1).code(), PARALLAX_IO) << "it does end";
 }
 
 }  // namespace
