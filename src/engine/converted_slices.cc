@@ -29,15 +29,15 @@ Status ConvertedSlices::add(const DeviceShare& share, const Variable& variable,
   }
   const uint64_t count = variable.elements();
   begun_.reserve(all_.size() + 1);
-  Converted& made = all_.emplace_back(Converted{.part = part, .device = host->device});
+  all_.reserve(all_.size() + 1);  // from here on nothing throws that would leave a block nobody's
+  MemoryBlock scratch;
   const Status room =
-      share.scratch->take(host->device, count * bytes_of_dtype(variable.dtype), &made.scratch);
-  if (!room.ok()) {
-    all_.pop_back();
-    return room.prefixed("as_dtype needs ").about_field("as_dtype");
-  }
+      share.scratch->take(host->device, count * bytes_of_dtype(variable.dtype), &scratch);
+  if (!room.ok()) return room.prefixed("as_dtype needs ").about_field("as_dtype");
   pool_ = share.scratch;
-  std::byte* const there = made.scratch.memory;
+  Converted& made =
+      all_.emplace_back(Converted{.part = part, .device = host->device, .scratch = scratch});
+  std::byte* const there = scratch.memory;
   made.in = {.from = taken.values,
              .from_dtype = taken.dtype,
              .to = there,

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
+
 #include "support/fake_devices.h"
 
 namespace parallax::testkit {
@@ -15,7 +17,9 @@ class ConvertingDevices : public FakeDevices {
   std::vector<DeviceConversion> asked;
 
   Status prepare_kernels(uint32_t) override { return kernels; }
+  bool exhausted = false;
   Status allocate_scratch(uint32_t, uint64_t bytes, std::byte** memory) override {
+    if (exhausted) throw std::bad_alloc();
     *memory = new std::byte[bytes];
     return {};
   }
@@ -95,6 +99,16 @@ TEST_F(ConvertedSlicesTest, WhatTheDeviceLacksIsSaidAndNothingIsHeld) {
   share_.scratch = nullptr;
   EXPECT_EQ(add(0, &host).code(), PARALLAX_UNSUPPORTED);
   EXPECT_FALSE(slices_.any());
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+}
+
+// What it throws leaves nothing to give back, to a pool that is not known yet.
+TEST_F(ConvertedSlicesTest, WithoutMemoryNothingIsHeld) {
+  parallax_slice_t host = {};
+  devices_.exhausted = true;
+  EXPECT_THROW(static_cast<void>(add(0, &host)), std::bad_alloc);
+  EXPECT_FALSE(slices_.any());
+  slices_.release();
   EXPECT_EQ(pool_.bytes_in_use(), 0u);
 }
 
