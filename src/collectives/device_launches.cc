@@ -60,12 +60,18 @@ void DeviceLaunches::add(const std::vector<Entry>& entries, uint64_t finished) {
 
 std::string DeviceLaunches::why_not_lent() const {
   if (!there()) return "it has no communicator of all ranks";
+  if (guessed_) {
+    return "this rank has given none of the job's slices, and may give those of the part on "
+           "another device than " +
+           std::to_string(device_);
+  }
   if (held_) return "another part is made of it";
   return communicator_->idle() ? "" : "it has reductions under way";
 }
 
 bool DeviceLaunches::fits_device(uint32_t device, uint32_t* settled) {
   if (device_ == kNoDevice) device_ = device;
+  guessed_ = guessed_ && device != device_;
   *settled = device_;
   return device == device_;
 }
@@ -161,8 +167,8 @@ void DeviceLaunches::go_on(Cursor* cursor) const {
 }
 
 Status DeviceLaunches::form() {
-  if (device_ == kNoDevice) device_ = options_.device;
-  options_.device = device_;
+  guessed_ = guessed_ || device_ == kNoDevice;
+  options_.device = device_ = device(options_.device);
   if (order_ != nullptr) options_.id = order_->id();
   const Status formed = devices_->form(options_, &communicator_);
   if (communicator_ != nullptr) options_.out_of = nullptr;

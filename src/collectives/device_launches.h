@@ -190,6 +190,7 @@ class DeviceLaunches {
   bool in_pieces_ = false;
   std::vector<DeviceReduction> together_;
   bool given_up_ = false, given_back_ = false, held_ = false;
+  bool guessed_ = false;  // the device: it has formed, and no slice has come
 };
 
 }  // namespace parallax

@@ -113,9 +113,13 @@ DeviceTerms DeviceAgreement::terms() {
   return terms;
 }
 
-// Of a rank that has not given a slice: its place on the host.
+// Of a rank that has not given a slice: in a part the job's, else its place on the job's host.
 uint32_t DeviceAgreement::own_device() const {
-  return parts_.group.columns().local() % std::max(1u, support_.devices);
+  const Columns& columns = parts_.group.columns();
+  const uint32_t count = std::max(1u, support_.devices);
+  if (parts_.job.launches == nullptr) return columns.local() % count;
+  const uint32_t rank = job_rank(columns.map(), columns.rank());
+  return parts_.job.launches->device(parts_.job.hosts->local_of[rank] % count);
 }
 
 // ---- out of the job's communicator

@@ -54,6 +54,7 @@ class FakeCommunicator final : public Communicator {
 
 class FormingDevices : public FakeDevices {
  public:
+  using FakeDevices::FakeDevices;
   FakeLaunching told;
   CollectiveSupport support = {.there = true,
                                .library_version = 22809,

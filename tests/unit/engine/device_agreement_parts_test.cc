@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -28,6 +29,8 @@ class PartDevices : public FormingDevices {
     Ranks without;
     uint32_t rank = 0;
   };
+  static constexpr uint32_t kCount = 3;
+  PartDevices() : FormingDevices(kCount) {}
   bool parts_form = true;  // what is made out of another is there at once
   std::deque<Formed> formed;
 
@@ -59,7 +62,8 @@ class DeviceParts : public testing::Test {
     PinnedPool pinned{devices, 0};
   };
 
-  // A job with a variable that devices sum, in which there was a step where `steps`.
+  // A job with a variable that devices sum, in which there was a step where `steps`, with slices of
+  // all ranks, each on the device of its place on the host.
   void open(const Ranks& hosts, bool steps = true, bool deterministic = false, uint64_t seed = 1) {
     WorldOptions options = {.hosts = hosts, .deterministic = deterministic, .seed = seed};
     options.slow_percent = seed > 1 ? 30 : 0;
@@ -75,7 +79,8 @@ class DeviceParts : public testing::Test {
     Ranks all(hosts.size());
     for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
     commit(all, 0);
-    if (steps) finish(step(all, 0));
+    if (steps)
+      give(all, 0, [&](uint32_t rank) { return engine(rank, 0).group().columns().local(); });
   }
   PartDevices& devices(uint32_t rank) { return shares_[rank]->devices; }
   Engine& engine(uint32_t rank, uint32_t group) { return world_->groups(rank).group(group); }
@@ -128,6 +133,29 @@ class DeviceParts : public testing::Test {
       EXPECT_TRUE(each.engine->step_calls().end(number, {}, &each.request).ok());
     }
     return posted;
+  }
+  // A step in which these ranks give slices of the first variable on that device; none: nothing.
+  static constexpr uint32_t kNothing = UINT32_MAX;
+  void give(const Ranks& ranks, uint32_t group, const std::function<uint32_t(uint32_t)>& device) {
+    std::vector<Posted> posted;
+    for (const uint32_t rank : ranks) {
+      Engine& own = engine(rank, group);
+      uint64_t number = 0;
+      EXPECT_TRUE(own.step_calls().begin(&number).ok());
+      const uint32_t at = device(rank);
+      if (at != kNothing) {
+        parallax_slice_t slice =
+            dense_slice(0, devices(rank).make<float>({1, 2, 3, 4}, at % devices(rank).kCount));
+        slice.memory = PARALLAX_MEMORY_CUDA;
+        slice.device = at % devices(rank).kCount;
+        Posted& each = posted.emplace_back(Posted{&own, nullptr});
+        const Status given = own.step_calls().reduce(number, {&slice, 1}, &each.request);
+        ASSERT_TRUE(given.ok()) << given.message();
+      }
+      Posted& end = posted.emplace_back(Posted{&own, nullptr});
+      EXPECT_TRUE(own.step_calls().end(number, {}, &end.request).ok());
+    }
+    finish(posted);
   }
   static bool done(const std::vector<Posted>& posted) {
     return std::all_of(posted.begin(), posted.end(),
@@ -218,6 +246,56 @@ TEST_F(DeviceParts, ARankWhoseLibraryCannotIsNamed) {
   const uint32_t part = split({0, 2});
   commit({0, 2}, part);
   expect_own({0, 2}, part, engine(2, part).group().name() + ": its NCCL is old");
+}
+
+// Given a rank that gave nothing of the job's, whose device there is but a guess, expect the part
+// not to be tied to that.
+TEST_F(DeviceParts, ARankWhoseDeviceIsAGuessIsNamed) {
+  open({0, 0, 0}, false);
+  give({0, 1, 2}, 0, [](uint32_t rank) { return rank == 1 ? kNothing : rank; });
+  EXPECT_EQ(devices(1).formed[0].told.device, 1u);
+  const uint32_t part = split({0, 1}), other = split({0, 2});
+  commit({0, 1}, part);
+  commit({0, 2}, other);
+  expect_out_of_job({0, 2}, other, {1});
+  give({0, 1}, part, [](uint32_t rank) { return rank == 1 ? 2 : 0; });
+  EXPECT_EQ(devices(1).formed.back().told.device, 2u);
+  for (const uint32_t rank : {0, 1}) {
+    EXPECT_NE(
+        plan(rank, part).find("in a communicator of its own: rank 1 (rank 1 of the job, host "),
+        std::string::npos)
+        << plan(rank, part);
+    EXPECT_NE(plan(rank, part).find("this rank has given none of the job's slices"),
+              std::string::npos)
+        << plan(rank, part);
+  }
+  // Once it has given one there the guess was right.
+  give({0, 1, 2}, 0, [](uint32_t rank) { return rank; });
+  const uint32_t third = split({1, 2});
+  commit({1, 2}, third);
+  expect_out_of_job({1, 2}, third, {0});
+}
+
+// The device of a rank that gave nothing of the part's is that of the job: by its place in the part
+// it would be another's, whom NCCL would refuse.
+TEST_F(DeviceParts, ARankThatGaveNothingHasTheDeviceOfTheJob) {
+  for (const bool settled : {true, false}) {
+    SCOPED_TRACE(settled);
+    shares_.clear();
+    open({0, 0, 0}, settled);
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      devices(rank).support.devices = 3;
+      devices(rank).support.places = {"0000:3a:00.0", "0000:3b:00.0", "0000:3c:00.0"};
+      devices(rank).support.splits = false;
+    }
+    const uint32_t part = split({1, 2});
+    commit({1, 2}, part);
+    give({1, 2}, part, [](uint32_t rank) { return rank == 1 ? 1 : kNothing; });
+    EXPECT_EQ(devices(2).formed.back().told.device, 2u);
+    commit({1, 2}, part);
+    EXPECT_EQ(plan(1, part).find("have one device"), std::string::npos) << plan(1, part);
+    world_.reset();
+  }
 }
 
 TEST_F(DeviceParts, SumsInOrderWantTheJobsOrder) {
