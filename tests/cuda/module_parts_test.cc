@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "cuda/module_ranks.h"
+#include "support/environment_variable.h"
 
 namespace cuda_double_test::parts {
 namespace {
@@ -256,6 +257,30 @@ TEST_F(ModuleParts, ADeadlineWhileOneFormsIsTheCommits) {
       },
       {}, false);
   EXPECT_EQ(calls("ncclCommSplit"), 2u);
+}
+
+// The deadline of sums goes on while it forms: the job ends, on the rank that is outside too, and
+// all give up the communicator that it is made out of.
+TEST_F(ModuleParts, OneThatDoesNotFormEndsTheJobByTheDeadlineOfSums) {
+  const parallax::testkit::EnvironmentVariable deadline("PARALLAX_NCCL_TIMEOUT_MS", "300");
+  const uint64_t aborts = cuda_double_calls("ncclCommAbort");
+  nccl_double_hold_splits(1);
+  run(
+      3, add_one,
+      [&](DeviceRank& own) {
+        sum(own, 6);
+        const std::string words = "within 300 ms since its communicator forms";
+        if (own.rank < 2) return expect_commit(own, PARALLAX_IO, words);
+        parallax_request_t* request = nullptr;
+        check(parallax_barrier(own.job, &request));
+        EXPECT_EQ(DeviceRank::wait(request), PARALLAX_IO);
+        EXPECT_NE(std::string(parallax_last_error()).find(words), std::string::npos)
+            << parallax_last_error();
+        check(parallax_request_release(request));
+      },
+      {}, false);
+  EXPECT_EQ(calls("ncclCommShrink"), 2u);
+  EXPECT_EQ(cuda_double_calls("ncclCommAbort") - aborts, 3u + 2u) << "and the parts' own";
 }
 
 }  // namespace
