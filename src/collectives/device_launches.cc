@@ -156,14 +156,10 @@ bool DeviceLaunches::next_is_there() const {
   for (size_t i = next_.at; i < places_[next_.at].end; ++i) {
     const Slot& slot = places_[i].slots[next_.step & 1];
     if (slot.step != next_.step || !slot.joined) return false;
+    // By host it goes through a stage, which the launch before may still have.
+    if (places_[i].between != nullptr && !places_[i].between->idle()) return false;
   }
   return true;
-}
-
-void DeviceLaunches::go_on(Cursor* cursor) const {
-  cursor->at = places_[cursor->at].end;
-  if (cursor->at < places_.size()) return;
-  *cursor = {cursor->step + 1, 0};
 }
 
 Status DeviceLaunches::form() {
@@ -232,7 +228,7 @@ bool DeviceLaunches::is_due(DeviceLeg* leg) {
   if (order_ == nullptr) return next_is_there();
   if (order_->empty()) return false;
   *leg = order_->front().leg;
-  return *leg == DeviceLeg::kToHost ? next_is_there() && stages_are_free() : totals_are_there();
+  return *leg == DeviceLeg::kToHost ? next_is_there() : totals_are_there();
 }
 
 Status DeviceLaunches::launch_next(DeviceLeg leg) {
@@ -252,7 +248,7 @@ Status DeviceLaunches::launch_next(DeviceLeg leg) {
   if (leg == DeviceLeg::kFromHost) {
     between_.pop_front();
   } else {
-    go_on(&next_);
+    next_.go_on(places_);
   }
   return {};
 }
@@ -273,35 +269,26 @@ Status DeviceLaunches::list(const Launch& launch) {
 }
 
 void DeviceLaunches::end_launches() {
-  while (!under_way_.empty() && under_way_.front().number <= communicator_->ended()) {
-    end_launch(under_way_.front());
-    under_way_.pop_front();
-  }
-}
-
-void DeviceLaunches::end_launch(const Launch& launch) {
-  if (launch.leg == DeviceLeg::kToHost) {
-    for (size_t i = launch.first; i < launch.end; ++i) places_[i].between->give(launch.step);
-    between_.push_back(launch);
-    return;
-  }
-  for (size_t i = launch.first; i < launch.end; ++i) {
-    if (places_[i].between != nullptr) places_[i].between->done();
-    Slot& slot = places_[i].slots[launch.step & 1];
-    slot.ended = true;
-    if (slot.pending != nullptr) --*slot.pending;
-    slot.pending = nullptr;
+  for (; !under_way_.empty() && under_way_.front().number <= communicator_->ended();
+       under_way_.pop_front()) {
+    const Launch& launch = under_way_.front();
+    if (launch.leg == DeviceLeg::kToHost) between_.push_back(launch);
+    for (size_t i = launch.first; i < launch.end; ++i) {
+      BetweenHosts* const between = places_[i].between;
+      if (launch.leg == DeviceLeg::kToHost) {
+        between->give(launch.step);
+        continue;
+      }
+      if (between != nullptr) between->done();
+      Slot& slot = places_[i].slots[launch.step & 1];
+      slot.ended = true;
+      if (slot.pending != nullptr) --*slot.pending;
+      slot.pending = nullptr;
+    }
   }
 }
 
 // ---- by host
-
-bool DeviceLaunches::stages_are_free() const {
-  for (size_t i = next_.at; i < places_[next_.at].end; ++i) {
-    if (!places_[i].between->idle()) return false;
-  }
-  return true;
-}
 
 // Of the first launch that waits for its totals. All are asked, since each moves on as it is.
 bool DeviceLaunches::totals_are_there() {
@@ -327,7 +314,7 @@ void DeviceLaunches::say_next() {
   if (totals) {
     const Launch& launch = between_.front();
     order_->say({places_[launch.first].variable, launch.step, DeviceLeg::kFromHost});
-  } else if (next_is_there() && stages_are_free()) {
+  } else if (next_is_there()) {
     order_->say({places_[next_.at].variable, next_.step, DeviceLeg::kToHost});
   }
 }
@@ -342,7 +329,7 @@ bool DeviceLaunches::on_order(uint32_t from, const Section& section) {
   }
   if (!to_host && told_to_ranks_ == told_to_host_) return false;
   if (!order_->on_section(from, section)) return false;
-  go_on(&cursor);
+  cursor.go_on(places_);
   return true;
 }
 

@@ -69,12 +69,8 @@ class DeviceLaunches {
   std::string why_not_lent() const;
   bool there() const { return communicator_ != nullptr && !given_up_ && order_ == nullptr; }
   void hold(bool held) { held_ = held; }
-  void lend_to(CommunicatorOptions* options) const {
-    options->out_of = communicator_.get();
-    options->device = device_;
-  }
-  // The communicator forms, or there is none yet.
-  bool forming() const { return communicator_ == nullptr || !communicator_->ready(); }
+  // Null: none yet.
+  Communicator* communicator() const { return communicator_.get(); }
 
   // What this rank gives of a variable in a step that is open, once. Its buffers are borrowed until
   // *pending is back where it was; then it has ended, or the job has failed.
@@ -109,10 +105,6 @@ class DeviceLaunches {
   // Whose share of it is waited for, in words; "": nobody's of another host.
   std::string waits_for_hosts(uint32_t variable, uint64_t step) const;
 
-  // Memory that is about to go, which no request borrows; and what is registered.
-  void forget(const ByteRange& memory) {
-    if (communicator_ != nullptr) communicator_->forget(memory);
-  }
   RegisteredMemory registered() const {
     return communicator_ == nullptr ? RegisteredMemory() : communicator_->registered();
   }
@@ -151,6 +143,10 @@ class DeviceLaunches {
     uint64_t step = 0;
     size_t at = 0;
     bool operator==(const Cursor&) const = default;
+    void go_on(const std::vector<Place>& places) {
+      at = places[at].end;
+      if (at >= places.size()) *this = {step + 1, 0};
+    }
   };
 
   Place& place_of(uint32_t variable);
@@ -158,8 +154,6 @@ class DeviceLaunches {
   uint64_t launch_of(uint32_t variable, uint64_t step) const;
   Slot& join(uint32_t variable, uint64_t step);
   bool next_is_there() const;
-  void go_on(Cursor* cursor) const;
-  bool stages_are_free() const;
   bool totals_are_there();
   void say_next();
   bool is_due(DeviceLeg* leg);
@@ -168,7 +162,6 @@ class DeviceLaunches {
   Status check_deadline() const;
   Status list(const Launch& launch);
   void end_launches();
-  void end_launch(const Launch& launch);
   void release_stages(bool quiet);
   void give_back_all();
 

@@ -187,12 +187,14 @@ void DeviceAgreement::form_out_of_job(CommunicatorOptions* options) const {
       std::find_if(within.begin(), within.end(), [&](uint32_t each) { return job[each] == own; });
   options->rank = static_cast<uint32_t>(place - within.begin());
   options->without = numbers_of(job, part, false);
-  parts_.job.launches->lend_to(options);
+  options->out_of = parts_.job.launches->communicator();
+  options->device = parts_.job.launches->device(kNoDevice);
 }
 
 bool DeviceAgreement::forming() {
   if (!held_) return false;
-  if (parts_.launches.forming()) return true;
+  const Communicator* const own = parts_.launches.communicator();
+  if (own == nullptr || !own->ready()) return true;
   held_ = false;
   parts_.job.launches->hold(false);
   return false;

@@ -101,7 +101,9 @@ class JobCalls {
   void abort(const std::string& reason);
   DeviceLaunches& launches() { return parts_.launches; }
   // Memory that no request borrows is about to go.
-  void forget_memory(const ByteRange& bytes) { parts_.launches.forget(bytes); }
+  void forget_memory(const ByteRange& bytes) {
+    if (parts_.launches.communicator() != nullptr) parts_.launches.communicator()->forget(bytes);
+  }
   // The job is over, in good order or by force: nothing fails it any more.
   void end();
 

@@ -359,7 +359,7 @@ MUTANTS = [
            "if (false) {"),
     Mutant("abort_not_sent",
            "a failed job leaves its communicator waiting",
-           "src/cuda/cuda_communicator.cc",
+           "src/cuda/cuda_communicator_end.cc",
            "if (communicator_ != nullptr) {"
            "  nccl_.ncclCommAbort(std::exchange(communicator_, nullptr)); }",
            "communicator_ = nullptr;"),
@@ -443,7 +443,7 @@ MUTANTS = [
            "return false && first != 0 && at >= first && at - first < bytes;"),
     Mutant("copies_outlive_abort",
            "what was given up counts as quiet while shares are still copied",
-           "src/cuda/cuda_communicator.cc",
+           "src/cuda/cuda_communicator_end.cc",
            "if (legs_ != nullptr) static_cast<void>(legs_->join(stream_));",
            ""),
     Mutant("registered_beyond_its_memory",
