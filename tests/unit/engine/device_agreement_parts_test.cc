@@ -282,16 +282,18 @@ TEST_F(DeviceParts, ARankThatGaveNothingHasTheDeviceOfTheJob) {
   for (const bool settled : {true, false}) {
     SCOPED_TRACE(settled);
     shares_.clear();
-    open({0, 0, 0}, settled);
+    open({0, 0, 0}, false);
+    if (settled) give({0, 1, 2}, 0, [](uint32_t rank) { return 2 - rank; });
     for (uint32_t rank = 0; rank < 3; ++rank) {
       devices(rank).support.devices = 3;
       devices(rank).support.places = {"0000:3a:00.0", "0000:3b:00.0", "0000:3c:00.0"};
       devices(rank).support.splits = false;
+      devices(rank).support.why_no_splits = "its NCCL is old";
     }
     const uint32_t part = split({1, 2});
     commit({1, 2}, part);
     give({1, 2}, part, [](uint32_t rank) { return rank == 1 ? 1 : kNothing; });
-    EXPECT_EQ(devices(2).formed.back().told.device, 2u);
+    EXPECT_EQ(devices(2).formed.back().told.device, settled ? 0u : 2u);
     commit({1, 2}, part);
     EXPECT_EQ(plan(1, part).find("have one device"), std::string::npos) << plan(1, part);
     world_.reset();
