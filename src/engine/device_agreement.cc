@@ -188,7 +188,7 @@ void DeviceAgreement::form_out_of_job(CommunicatorOptions* options) const {
   options->rank = static_cast<uint32_t>(place - within.begin());
   options->without = numbers_of(job, part, false);
   options->out_of = parts_.job.launches->communicator();
-  options->device = parts_.job.launches->device(kNoDevice);
+  options->device = parts_.job.launches->device(0);  // which is settled
 }
 
 bool DeviceAgreement::forming() {

@@ -69,9 +69,11 @@ const Gpu* gpu_of(const Topology& topology, const RailRequest& request, uint32_t
                   std::string* assumed) {
   const VisibleGpus visible = visible_gpus(topology, request.cuda);
   const std::string doubt = visible.doubt.empty() ? "" : " (" + visible.doubt + ")";
-  // Launchers that give each rank a GPU show it that one, as number 0.
+  // Launchers that give each rank a GPU show it that one alone, by its number.
   const bool has_one_alone = visible.gpus.size() == 1 && request.local_ranks > 1;
-  if (visible.all || (has_one_alone && local_rank != request.local_rank)) {
+  // But number 0 is also what each finds as its own where a control group hides the others.
+  const bool tells = has_one_alone && local_rank == request.local_rank && visible.gpus[0] != 0;
+  if (visible.all || (has_one_alone && !tells)) {
     if (topology.gpus.size() < request.local_ranks) return nullptr;
     *assumed = ", taken for that of local rank " + std::to_string(local_rank) + doubt;
     return &topology.gpus[local_rank];

@@ -3,13 +3,13 @@
 // machines that are not at hand are tried from files. Any thread; nothing blocks.
 //
 // A rank takes, of the ports that work, those of the NICs nearest to it: to its GPU where the host
-// has one for each rank, else to its NUMA nodes, as `bind = auto` shares them out. Which GPU is the
-// rank's nobody says, so it is taken to be the i-th of local rank i: of those that
-// CUDA_VISIBLE_DEVICES shows, else of all, by PCI bus id; where it shows one alone, that one. Ranks
-// with the same choice share it out: each has one port, or several while there are more ports than
-// ranks. On a host all rails have one link layer, that of its fastest port (InfiniBand where they
-// tie), since InfiniBand and Ethernet do not reach each other; and of a rank's choice only the
-// fastest ports count, since pieces of a message go over all alike.
+// has one for each rank, else to its NUMA nodes, as `bind = auto` shares them out. Which GPU is
+// the rank's nobody says, so it is taken to be the i-th of local rank i: of those that
+// CUDA_VISIBLE_DEVICES shows, else of all, by PCI bus id; where it shows one alone, and not as 0,
+// that one. Ranks with the same choice share it out: each has one port, or several while there are
+// more ports than ranks. On a host all rails have one link layer, that of its fastest port
+// (InfiniBand where they tie), since InfiniBand and Ethernet do not reach each other; and of a
+// rank's choice only the fastest ports count, since pieces of a message go over all alike.
 #ifndef PARALLAX_TOPOLOGY_RAILS_H_
 #define PARALLAX_TOPOLOGY_RAILS_H_
 

@@ -2,7 +2,7 @@
 // Registering areas, and which go when the bound is reached. See ucx_memory.h.
 #include "transport/ucx/ucx_memory.h"
 
-#include <algorithm>
+#include <iterator>
 #include <iterator>
 
 #include "base/check.h"
@@ -60,11 +60,9 @@ bool UcxMemory::share(const ByteRange& part, SharedPart* shared) {
 
 void UcxMemory::unshare(uint32_t number) {
   if (ended_) return;
-  const auto found = std::find_if(areas_.begin(), areas_.end(), [number](const auto& each) {
-    return each.second.number == number;
-  });
-  PARALLAX_CHECK(found != areas_.end() && found->second.shares > 0);
-  --found->second.shares;
+  const auto found = registered_.find(number);
+  PARALLAX_CHECK(found != registered_.end() && found->second->shares > 0);
+  --found->second->shares;
 }
 
 // Those that were not shared for longest go first.
@@ -99,6 +97,7 @@ bool UcxMemory::register_area(Area& area) {
     return false;
   }
   area.number = ++last_number_;
+  registered_[area.number] = &area;
   counts_.registered_bytes += area.range.bytes;
   ++counts_.registrations;
   return true;
@@ -146,6 +145,7 @@ void UcxMemory::deregister(Area& area) {
   if (area.number == 0) return;
   unmap(area);
   counts_.registered_bytes -= area.range.bytes;
+  registered_.erase(area.number);
   area.number = 0;
 }
 

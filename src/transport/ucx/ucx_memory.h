@@ -79,6 +79,7 @@ class UcxMemory {
   const uint64_t bytes_max_;
   bool ended_ = false;
   Areas areas_;
+  std::map<uint32_t, Area*> registered_;  // by number
   uint32_t last_number_ = 0;
   uint64_t uses_ = 0;
   MemoryCounts counts_;

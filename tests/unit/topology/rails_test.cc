@@ -97,6 +97,9 @@ TEST(Rails, TheGpusThatCudaShows) {
   // Two NICs are as near to it, and to its neighbour.
   const std::string last = "mlx5_6:1, nearest to GPU 0000:27:00.0, ";
   EXPECT_EQ(nearest_of(2, "7"), last + "the one that CUDA_VISIBLE_DEVICES shows");
+  // Of a control group that shows each rank its own GPU alone, number 0 is another at each.
+  EXPECT_NE(nearest_of(7, "0").find("nearest to GPU 0000:27:00.0, taken for that of local rank 7"),
+            std::string::npos);
   EXPECT_EQ(nearest_of(0, "7,6,5,4,3,2,1,0"),
             last + "taken for that of local rank 0, by CUDA_VISIBLE_DEVICES");
   EXPECT_EQ(nearest_of(0, "7", 1),
