@@ -90,7 +90,7 @@ TcpTrust trust_between(const TcpOptions& options, const Key& salt, const TcpPeer
 
 // "at 10.0.0.2:31000 from 10.0.0.1 on eth0": for whoever looks for the cut, or for an address that
 // is not meant.
-std::string way_text(const TcpPeer& peer, const SocketAddress& own) {
+std::string path_to(const TcpPeer& peer, const SocketAddress& own) {
   const SocketAddress& to = peer.endpoint.listens;
   const std::string device = interface_of(own), from = to_text(own);
   const bool same = address_bytes(own) == address_bytes(to) && !is_loopback(to);
@@ -116,7 +116,7 @@ Status why_late(const std::vector<const TcpPeer*>& late, uint32_t own_rank, bool
   *missing = first.rank;
   const bool unknown = first.dial == nullptr || first.dial->trouble.empty();
   return timed_out(
-      "no connection by the deadline " + way_text(first, own) + " (" +
+      "no connection by the deadline " + path_to(first, own) + " (" +
       (unknown ? "stopped, still busy elsewhere, or the network is cut" : first.dial->trouble) +
       ")");
 }
@@ -305,8 +305,8 @@ void TcpTransport::fail_attempt(TcpPeer& peer, std::string trouble, bool final) 
     const Loss loss = dial.own_fault ? Loss::kOwnLack : Loss::kBroken;
     std::string why = dial.trouble;
     if (!dial.own_fault) {
-      why = "it could not be connected to " + way_text(peer, strangers_->address()) + " (" + why +
-            ")";
+      why =
+          "it could not be connected to " + path_to(peer, strangers_->address()) + " (" + why + ")";
     }
     stop_dial(peer);
     return fail(peer, loss, std::move(why));

@@ -155,7 +155,8 @@ TEST(NetworkChoice, WhatIsNamedIsTakenOrRefused) {
   EXPECT_EQ(chosen(nics, {.device = "a:1", .nodes = {1}}), "a:1");
   EXPECT_EQ(chosen(nics, {.device = "eth0"}),
             "open: transport is \"rdma\", but 'eth0' (code) is no RDMA device; there are: a port 1 "
-            "is active, b port 1 is init, b port 2 is active");
+            "is active, b port 1 is init, b port 2 is active (\"rdma\" since net_device is 'eth0', "
+            "from code)");
   EXPECT_NE(chosen(nics, {.device = "b:3"}).find("'b:3' (code) is no port of it"),
             std::string::npos);
   EXPECT_NE(chosen(nics, {.device = "b:1"})

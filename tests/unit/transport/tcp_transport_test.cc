@@ -44,11 +44,12 @@ TEST(TcpTransport, strangers_keep_no_rank_away) {
   flood(std::string(5000, '\x16'));
   ASSERT_TRUE(ranks.until([&] { return ranks.at[1]->stats().strangers_dropped >= 200; }));
   ranks.greet(0, 1);
-  // Whom it keeps is at most its bound: all others read an end.
+  // Whom it keeps is at most its bound: all others read an end. The silent, the first of them, are
+  // not accepted yet.
   size_t open = 0;
-  for (const UniqueFd& stranger : strangers) {
+  for (size_t i = 100; i < strangers.size(); ++i) {
     std::string in;
-    open += tcp_receive(stranger, 100, &in) ? 1 : 0;
+    open += tcp_receive(strangers[i], 100, &in) ? 1 : 0;
     EXPECT_LE(in.size(), 7u) << "a stranger was told more than an alert";
   }
   EXPECT_LE(open, TcpStrangers::kStrangersMax);
