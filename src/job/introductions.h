@@ -13,7 +13,7 @@
 
 namespace parallax {
 
-// Of every rank, by rank: all but its addresses. INVALID names who brought what is none.
+// Of every rank, by rank: all but its addresses. An error names who brought what is none.
 Status exchange_endpoints(Rendezvous& rendezvous, const Endpoint& mine, int64_t deadline_ns,
                           std::vector<Endpoint>* all);
 

@@ -3,7 +3,6 @@
 #include "transport/ucx/ucx_memory.h"
 
 #include <iterator>
-#include <iterator>
 
 #include "base/check.h"
 #include "transport/ucx/rail_keys.h"
