@@ -240,19 +240,21 @@ TEST_F(ModuleParts, AnAbortWhileOneFormsEndsItsCommitAndLeavesNothing) {
 
 TEST_F(ModuleParts, ADeadlineWhileOneFormsIsTheCommits) {
   nccl_double_hold_splits(1);
-  std::atomic<uint32_t> come{0};
+  std::atomic<uint32_t> come{0}, answered{0};
   run(
       2, add_one,
       [&](DeviceRank& own) {
         sum(own, 3);
         DeviceRank part = part_of(own, {0, 1});
-        check(parallax_set(own.job, "timeout_ms", "700"));
+        check(parallax_set(own.job, "timeout_ms", "1500"));
         for (++come; come != 2;) std::this_thread::yield();
         EXPECT_EQ(parallax_commit(part.job), PARALLAX_TIMEOUT);
         EXPECT_NE(
             std::string(parallax_last_error()).find("to form a communicator out of the job's"),
             std::string::npos)
             << parallax_last_error();
+        // Who closes ends the other's commit otherwise.
+        for (++answered; answered != 2;) std::this_thread::yield();
         parallax_close(part.job);
       },
       {}, false);
