@@ -7,7 +7,8 @@ from support import BIN, DEVICE, QUICK, GuestTest
 
 
 # Of boards, which there are among ranks of a host alone.
-NOT_OF_A_NETWORK = "*.boards_are_read_by_all:*.a_post_is_seen_before_a_sleep:*.posts_wake_who_sleeps"
+NOT_OF_A_NETWORK = ("*.boards_are_read_by_all:*.a_post_is_seen_before_a_sleep:"
+                    "*.posts_wake_who_sleeps")
 
 
 class Conformance(GuestTest):
