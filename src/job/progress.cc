@@ -271,7 +271,7 @@ int Progress::completion_fd() {
 bool Progress::wait_for(std::span<Request* const> requests, int64_t timeout_ns) {
   if (all_done(requests)) {
     // What has completed within its calls has made no pass, and nobody else keeps the leases.
-    if (manual_) drive_once();
+    if (manual_ && timeout_ns > 0) drive_once();
     return true;
   }
   // Who only asks does not keep the progress thread from its work.

@@ -28,14 +28,17 @@ CostConstants infiniband() {
   return constants;
 }
 
-std::string chosen(uint32_t hosts, uint64_t elements, const CostConstants& constants,
-                   const DenseShape& way = {}) {
-  const HostMap map = testkit::host_map(layout_of(hosts, 1));
+std::string chosen_on(const HostMap& map, uint64_t elements, const CostConstants& constants,
+                      DenseShape shape) {
   AlgorithmChoice choice(map);
   choice.use(constants);
-  DenseShape shape = way;
   shape.elements = elements;
   return choice.of(shape, SumType::kF32).name;
+}
+
+std::string chosen(uint32_t hosts, uint64_t elements, const CostConstants& constants,
+                   const DenseShape& way = {}) {
+  return chosen_on(testkit::host_map(layout_of(hosts, 1)), elements, constants, way);
 }
 
 // Given messages that cost nothing but their latency, expect few rounds; given messages that cost
@@ -61,12 +64,7 @@ TEST(AlgorithmChoice, OneShotGivesWayOnSlowLinks) {
 
 std::string chosen_of_domains(const std::vector<uint32_t>& domains, uint64_t elements,
                               const DenseShape& way = {}, const CostConstants& constants = {}) {
-  const HostMap map = testkit::map_of_domains(domains);
-  AlgorithmChoice choice(map);
-  choice.use(constants);
-  DenseShape shape = way;
-  shape.elements = elements;
-  return choice.of(shape, SumType::kF32).name;
+  return chosen_on(testkit::map_of_domains(domains), elements, constants, way);
 }
 
 // Given large machines, expect what crosses between domains to be spared where elements are many,
