@@ -13,7 +13,7 @@ import time
 import unittest
 
 import wire
-from support import PATIENCE, RANK, LaunchTest, free_port
+from support import PATIENCE, RANK, LaunchTest, free_port, keeping_nothing_freed
 
 STRANGERS = 10000
 STRANGERS_KEPT = 256  # kStrangersMax of tcp_acceptor.h: what rank 0 keeps at once
@@ -56,7 +56,7 @@ class Strangers(LaunchTest):
     def start_at(self, rank, *before, steps=5):
         return self.start([*before, RANK, "--rank", str(rank), "--world", "3", "--rendezvous",
                            f"tcp:127.0.0.1:{self.port}", "--secret-file", self.secret,
-                           "--steps", str(steps)])
+                           "--steps", str(steps)], **keeping_nothing_freed())
 
     def intrude(self, source, stays):
         stranger = socket.create_connection(("127.0.0.1", self.port), PATIENCE)

@@ -14,7 +14,7 @@ import threading
 import time
 import unittest
 
-from support import LaunchTest, free_port, listeners
+from support import LaunchTest, free_port, keeping_nothing_freed, listeners
 
 STRANGERS = 10000
 STRANGERS_KEPT = 64       # kStrangersMax of tcp_strangers.h
@@ -97,7 +97,7 @@ class TcpPorts(LaunchTest):
         self.meeting = free_port()
         return [self.start_rank("--rank", rank, "--world", hosts, "--rendezvous",
                                 f"tcp:127.0.0.1:{self.meeting}", "--host", f"h{rank}",
-                                *arguments, **environment)
+                                *arguments, **keeping_nothing_freed(), **environment)
                 for rank in range(hosts)]
 
     def ports_of(self, rank):

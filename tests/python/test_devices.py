@@ -261,6 +261,8 @@ class Streams(DeviceCase):
                 with self.assertRaisesRegex(px.Unsupported, "primary context of device 0"):
                     request.on_stream(second, device=0)
                 hold(None)
+            # Memory goes once the device is idle: in the midst of the next turn it would not.
+            del request, given
 
     def test_a_wait_that_is_interrupted_leaves_nothing_behind(self):
         """The stream is gone by the time at which the result comes, and nothing touches it."""
