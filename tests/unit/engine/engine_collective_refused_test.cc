@@ -141,7 +141,7 @@ TEST(EngineCollective, LargeResultsAreGivenWithoutWaiting) {
     calls.post({.world = static_cast<uint32_t>(hosts.size()),
                 .dtype = PARALLAX_BF16,
                 .op = PARALLAX_OP_MEAN,
-                .count = 7 * CollectiveRun::kGiveNumbers});
+                .count = 3 * CollectiveRun::kGiveNumbers});
     while (!world->engine(0).collective_calls().rounds().giving()) {
       ASSERT_FALSE(calls.requests()[0]->done());
       world->shuffle(1);
@@ -159,7 +159,7 @@ TEST(EngineCollective, AResultGivenByHalfEndsWithTheJob) {
   calls.post({.world = 2,
               .dtype = PARALLAX_BF16,
               .op = PARALLAX_OP_MEAN,
-              .count = 7 * CollectiveRun::kGiveNumbers});
+              .count = 3 * CollectiveRun::kGiveNumbers});
   while (!world->engine(0).collective_calls().rounds().giving()) world->shuffle(1);
   world->engine(0).job_calls().abort("enough");
   for (int i = 0; i < 1000 && !calls.requests()[0]->done(); ++i) world->shuffle(1);
