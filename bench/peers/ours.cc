@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // libparallax in bench/peers: a framework-held, dense variable for each tensor, reduced in place by
-// one call within a step that every iteration begins and ends. Variant `private` is memory of the
-// process, a block for each tensor, `alloc` one of parallax_buffer_alloc, in which they lie side by
-// side.
+// one call within a step that every iteration begins and ends. Each kind of step has a job of its
+// own: a variable of which a step gives nothing costs that step a message, and a training gives all
+// of its variables. Variant `private` is memory of the process, a block for each tensor, `alloc`
+// one of parallax_buffer_alloc, in which they lie side by side.
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -28,20 +29,12 @@ class Ours final : public Contender {
  public:
   // `steps`: the bytes of the tensors of each kind of step, with commas; steps with semicolons.
   explicit Ours(const std::string& steps) {
-    parallax_options_t options = {};
-    options.size = sizeof options;
-    options.rendezvous = "env";
-    expect(parallax_open(&options, &job_), "open");
     std::istringstream list(steps);
     for (std::string each; std::getline(list, each, ';');) add(each);
-    expect(parallax_commit(job_), "commit");
-    parallax_job_info_t info = {};
-    info.size = sizeof info;
-    expect(parallax_query(job_, &info), "query");
-    rank_ = info.rank;
-    world_ = info.world;
   }
-  ~Ours() override { expect(parallax_close(job_), "close"); }
+  ~Ours() override {
+    for (const auto& [bytes, step] : steps_) expect(parallax_close(step.job), "close");
+  }
   Ours(const Ours&) = delete;
   Ours& operator=(const Ours&) = delete;
 
@@ -50,6 +43,7 @@ class Ours final : public Contender {
 
   Tensors tensors(const std::string& variant, const std::vector<uint64_t>& bytes) override {
     auto& step = steps_.at(bytes);
+    job_ = step.job;
     auto& tensors = variant == "alloc" ? step.shared : step.own;
     if (tensors.empty() && variant == "alloc") {
       tensors = on_slab(shared_slab(slab_elements(bytes) * sizeof(float)), bytes);
@@ -83,6 +77,7 @@ class Ours final : public Contender {
 
  private:
   struct Step {
+    parallax_job_t* job = nullptr;
     std::vector<uint32_t> variables;
     Tensors shared, own;
   };
@@ -91,10 +86,11 @@ class Ours final : public Contender {
     std::istringstream list(words);
     std::vector<uint64_t> bytes;
     for (std::string each; std::getline(list, each, ',');) bytes.push_back(std::stoull(each));
-    const size_t number = steps_.size();
     auto& step = steps_[bytes];
-    for (size_t at = step.variables.size(); at < bytes.size(); ++at) {
-      const std::string name = "step" + std::to_string(number) + "." + std::to_string(at);
+    if (step.job != nullptr) return;
+    open(step);
+    for (size_t at = 0; at < bytes.size(); ++at) {
+      const std::string name = std::to_string(at);
       parallax_variable_t variable = {};
       variable.size = sizeof variable;
       variable.name = name.c_str();
@@ -106,8 +102,21 @@ class Ours final : public Contender {
       variable.reduction = PARALLAX_SUM;
       variable.rule = PARALLAX_RULE_NONE;
       step.variables.push_back(0);
-      expect(parallax_register(job_, &variable, &step.variables.back()), "register");
+      expect(parallax_register(step.job, &variable, &step.variables.back()), "register");
     }
+    expect(parallax_commit(step.job), "commit");
+  }
+
+  void open(Step& step) {
+    parallax_options_t options = {};
+    options.size = sizeof options;
+    options.rendezvous = "env";
+    expect(parallax_open(&options, &step.job), "open");
+    parallax_job_info_t info = {};
+    info.size = sizeof info;
+    expect(parallax_query(step.job, &info), "query");
+    rank_ = info.rank;
+    world_ = info.world;
   }
 
   float* shared_slab(uint64_t bytes) {
@@ -130,7 +139,7 @@ class Ours final : public Contender {
     expect(parallax_request_release(request), "release");
   }
 
-  parallax_job_t* job_ = nullptr;
+  parallax_job_t* job_ = nullptr;  // of the step that tensors() was called for last
   uint32_t rank_ = 0, world_ = 0;
   std::map<std::vector<uint64_t>, Step> steps_;  // by the bytes of their tensors
   std::vector<std::unique_ptr<void, decltype(&std::free)>> own_;
