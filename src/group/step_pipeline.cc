@@ -127,7 +127,8 @@ void StepPipeline::ended(uint32_t rank, uint64_t step) {
 Status StepPipeline::advance(Finished* finished) {
   if (!window_.is_ending(window_.next_to_vote())) return {};
   StepState& step = state(window_.next_to_vote());
-  if (step.ended_sent && !step.voted && reduced(step)) vote(step);
+  // A vote to all speaks of no sum, so it goes beside what it is about, not behind it.
+  if (step.ended_sent && !step.voted && (votes_to_all_ || reduced(step))) vote(step);
   if (votes_to_all_) {
     bool complete = false;
     PARALLAX_RETURN_IF_ERROR(all_votes_.take_complete(&complete));

@@ -280,6 +280,28 @@ TEST(StepPipeline, FewRanksVoteToAllWhereNothingIsManaged) {
   }
 }
 
+// Given ranks that end a step of which others have given nothing yet, expect the votes of all of
+// them, owners of sums too, to be with the others, and nobody to be through with the step before
+// all have given.
+TEST(StepPipeline, AVoteToAllWaitsForNoSum) {
+  for (const auto& hosts : layouts()) {
+    if (hosts.size() == 1 || hosts.size() > kVotesToAllMax) continue;
+    StepWorld world = held_world(hosts);
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      for (uint32_t each = 0; each < rank; ++each) EXPECT_EQ(world[each].finished.size(), 0u);
+      const uint64_t step = world[rank].pipeline.begin();
+      world.contribute(rank, step, 1);
+      world.end(rank, step, {.learning_rate = 1});
+      world.settle();
+      EXPECT_EQ(world.sections(SectionKind::kVote), (rank + 1) * (world.size() - 1));
+    }
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      EXPECT_EQ(world[rank].finished.size(), 1u);
+      EXPECT_EQ(world.decision(rank, 1).contributors, world.size());
+    }
+  }
+}
+
 // Given that all have given all variables, expect nobody to tell anyone that none follows, unless
 // somebody may wait for rows; of who has not, all of its host hear it.
 TEST(StepPipeline, WhoGaveAllNeedNotSayThatItHasEnded) {
