@@ -2,6 +2,7 @@
 // Choosing an address of this machine: see the header.
 #include "base/interface.h"
 
+#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -14,11 +15,14 @@
 #include <vector>
 
 #include "base/tcp_socket.h"
+#include "base/text.h"
 #include "base/unique_fd.h"
 
 namespace parallax {
 
 namespace {
+
+constexpr size_t kAddressTextMax = 64;
 
 struct Candidate {
   std::string device;
@@ -109,6 +113,33 @@ Status choose_address(const std::string& device, SocketAddress* address) {
                  "', which is no interface of this machine that is up and has an address; there "
                  "are: " +
                  known);
+}
+
+Status find_address(const std::string& text, const std::string& device, SocketAddress* address) {
+  in6_addr bytes;  // of either family
+  std::string wanted;
+  for (const int family : {AF_INET, AF_INET6}) {
+    if (::inet_pton(family, text.c_str(), &bytes) != 1) continue;
+    wanted.assign(reinterpret_cast<const char*>(&bytes), family == AF_INET ? 4 : 16);
+  }
+  if (wanted.empty()) {
+    return invalid("'" + printable(text.substr(0, kAddressTextMax)) +
+                   "' is no address; give one as 10.0.0.1 or fd00::1");
+  }
+  std::vector<Candidate> candidates;
+  PARALLAX_RETURN_IF_ERROR(list_addresses(&candidates));
+  std::string known;
+  for (const Candidate& candidate : candidates) {
+    if (!device.empty() && candidate.device != device) continue;
+    if (address_bytes(candidate.address) == wanted) {
+      *address = candidate.address;
+      return {};
+    }
+    known += (known.empty() ? "" : ", ") + to_text(candidate.address) + " on " + candidate.device;
+  }
+  return invalid("'" + text + "' is no address of " +
+                 (device.empty() ? "this machine" : "interface '" + device + "'") +
+                 " that is up; there are (with their ports): " + (known.empty() ? "none" : known));
 }
 
 bool is_network_device(const std::string& device) {

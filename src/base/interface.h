@@ -16,6 +16,10 @@ namespace parallax {
 // that is up and has its link, else loopback. INVALID: the device does not exist, is down or has no
 // address; the message lists those that have one.
 Status choose_address(const std::string& device, SocketAddress* address);
+// The address that `text` writes, "10.0.0.1" or "fd00::1", with port 0. INVALID: it is none, or no
+// interface that is up has it, or not `device`, where that is given; the message lists what there
+// is.
+Status find_address(const std::string& text, const std::string& device, SocketAddress* address);
 
 // Whether `device` is an interface of this machine, or an RDMA device as "mlx5_0:1".
 bool is_network_device(const std::string& device);

@@ -118,6 +118,23 @@ constexpr SettingRow kRows[] = {
      .sources = kOutside,
      .help = "FIRST-LAST: the ports at one of which each rank of transport tcp listens. Not set: "
              "one of the system's choosing."},
+    {.name = "tcp_address",
+     .type = SettingType::kText,
+     .standard = "",
+     .unit = "",
+     .sources = kOutside,
+     .help = "The address at which this rank listens and from which it connects under transport "
+             "tcp, 10.0.0.1 or fd00::1: of interface net_device where that is given, too. Not set: "
+             "net_device's first, IPv4 before IPv6."},
+    {.name = "tcp_busy_poll_us",
+     .type = SettingType::kNumber,
+     .standard = "0",
+     .unit = "us",
+     .max = 1'000'000,
+     .sources = kOutside,
+     .help = "How long the kernel looks into the network device's queue by itself when a rank of "
+             "transport tcp looks for messages (SO_BUSY_POLL), where the device can. More than "
+             "net.core.busy_read takes CAP_NET_ADMIN."},
     {.name = "rails",
      .type = SettingType::kText,
      .standard = "auto",

@@ -123,6 +123,10 @@ class Job {
   Status start_engine();
   Status say_goodbye(uint32_t group, int64_t timeout_ns, Request** request);
   const SettingValue& setting(const char* name) const { return settings_.as_opened().value(name); }
+  // Where it was set; "" where it was not.
+  std::string set_where(const char* name) const {
+    return setting(name).text.empty() ? "" : setting(name).where;
+  }
   void flush(int64_t deadline_ns);
   // The network may be let write there.
   Status know_memory(const void* pointer, uint64_t bytes) {

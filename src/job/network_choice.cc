@@ -268,6 +268,8 @@ Status choose_network(const NetworkRequest& request, NetworkChoice* choice) {
   if (request.options->net_device != nullptr) {
     *choice = {.device = request.options->net_device,
                .why = "net_device, from " + request.net_device_where};
+  } else if (!request.tcp_address_where.empty() && request.carrier == NetworkCarrier::kTcp) {
+    *choice = {.why = "tcp_address, from " + request.tcp_address_where};
   } else if (request.one_machine) {
     *choice = {.device = "lo", .why = "every rank is on this machine"};
   } else {

@@ -34,6 +34,7 @@ struct NetworkRequest {
   NetworkCarrier carrier = NetworkCarrier::kTcp;
   const parallax_options_t* options = nullptr;  // net_device, with the settings in
   std::string net_device_where = {};            // "environment PARALLAX_NET_DEVICE"
+  std::string tcp_address_where = {};           // of that setting; empty: it is not set
   std::string rails = "auto";                   // the setting
   bool one_machine = false;                     // every rank is on this one
   uint32_t local_rank = 0;                      // its number among the ranks of its host

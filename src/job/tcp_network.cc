@@ -27,9 +27,9 @@ Status find_job_secret(const parallax_options_t& options, std::string* secret) {
   return {};
 }
 
-Status check_tcp_reach(const std::string& device, bool has_secret) {
+Status check_tcp_reach(const TcpOptions& options, bool has_secret) {
   SocketAddress address;
-  PARALLAX_RETURN_IF_ERROR(choose_address(device, &address));
+  PARALLAX_RETURN_IF_ERROR(choose_own_address(options, &address));
   if (has_secret || is_loopback(address)) return {};
   return invalid(
              "open: transport tcp would listen at " + to_text(address) +
@@ -67,10 +67,12 @@ Status make_tcp_network(const TcpNetworkRequest& request,
   PARALLAX_RETURN_IF_ERROR(parse_tcp_ports(settings.value("tcp_ports").text, &options.ports));
   std::string secret;
   PARALLAX_RETURN_IF_ERROR(find_job_secret(*request.options, &secret));
-  PARALLAX_RETURN_IF_ERROR(check_tcp_reach(request.device, !secret.empty()));
   options.rank = request.options->rank;
   options.world = request.world;
   options.net_device = request.device;
+  options.own_address = settings.value("tcp_address").text;
+  options.busy_poll_us = static_cast<uint32_t>(settings.value("tcp_busy_poll_us").number);
+  PARALLAX_RETURN_IF_ERROR(check_tcp_reach(options, !secret.empty()));
   options.security = static_cast<TcpSecurity>(settings.value("security").number);
   options.job_key = tcp_job_key(secret, request.job);
   wipe(&secret);

@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "base/interface.h"
+#include "base/log.h"
 #include "base/tcp_socket.h"
 #include "base/version.h"
 #include "transport/module/wiring_receiver.h"
@@ -154,6 +155,12 @@ TcpTransport::TcpTransport(const TcpOptions& options)
       salt_(random_key()),
       peers_(options.world) {}
 
+Status choose_own_address(const TcpOptions& options, SocketAddress* address) {
+  if (options.own_address.empty()) return choose_address(options.net_device, address);
+  const Status found = find_address(options.own_address, options.net_device, address);
+  return found.ok() ? found : found.prefixed("open: tcp_address ").about_field("tcp_address");
+}
+
 Status TcpTransport::create(const TcpOptions& options, std::unique_ptr<TcpTransport>* transport) {
   if (options.rank >= options.world) return invalid("rank must be below world");
   if (options.message_bytes_max != 0 && (options.message_bytes_max < kMessageBytesMin ||
@@ -169,7 +176,7 @@ Status TcpTransport::create(const TcpOptions& options, std::unique_ptr<TcpTransp
 
 Status TcpTransport::open() {
   SocketAddress address;
-  PARALLAX_RETURN_IF_ERROR(choose_address(options_.net_device, &address));
+  PARALLAX_RETURN_IF_ERROR(choose_own_address(options_, &address));
   PARALLAX_RETURN_IF_ERROR(TcpTls::create(
       options_.job_key, [this](uint32_t from, TcpTrust* trust) { return find_trust(from, trust); },
       &tls_));
@@ -328,6 +335,14 @@ void TcpTransport::link(TcpPeer& peer, UniqueFd socket, const TcpHandshake& hand
   const auto timeout_ms = static_cast<unsigned>(std::min<int64_t>(
       kTimeoutLeases * (options_.lease_ns / kNanosecondsPerMillisecond), INT32_MAX));
   (void)setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+  const auto busy_poll_us = static_cast<int>(options_.busy_poll_us);
+  if (busy_poll_us > 0 &&
+      setsockopt(socket.get(), SOL_SOCKET, SO_BUSY_POLL, &busy_poll_us, sizeof busy_poll_us) != 0) {
+    log_write_once(LogLevel::kWarn, LogSubsystem::kNet,
+                   "tcp_busy_poll_us is " + std::to_string(busy_poll_us) +
+                       ", which the kernel refuses (" + std::strerror(errno) +
+                       "); run with CAP_NET_ADMIN, or raise net.core.busy_read");
+  }
   peer.link = std::make_unique<TcpLink>(std::move(socket), handshake, message_bytes_max_);
 }
 

@@ -39,7 +39,9 @@ struct TcpOptions {
   uint32_t world = 0;
   // The interface to listen at and to connect from: "lo", "eth0"; empty: the default route's.
   std::string net_device = {};
+  std::string own_address = {};  // "10.0.0.1", of that interface if it is given; empty: its first
   TcpPorts ports = {};
+  uint32_t busy_poll_us = 0;  // SO_BUSY_POLL of each connection; 0: as the system has it
   TcpSecurity security = TcpSecurity::kEncrypt;
   // From the job's secret; the same on every rank. Where there is none: any, the same everywhere,
   // and what keeps strangers out is the salt of the listening rank, which the rendezvous carries.
@@ -51,6 +53,9 @@ struct TcpOptions {
   bool aes_hardware = has_aes_hardware();
   uint64_t frames_per_key = TcpSuite().frames_per_key;  // the same on every rank
 };
+
+// Where a transport of these options would listen, with port 0. INVALID.
+Status choose_own_address(const TcpOptions& options, SocketAddress* address);
 
 class TcpTransport final : public NetworkTransport {
  public:

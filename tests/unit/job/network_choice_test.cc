@@ -80,6 +80,13 @@ TEST(NetworkChoice, OfEthernetIsWhatIsNamedOrLoopbackOrUcxs) {
   ASSERT_TRUE(choose_network({.options = &options, .one_machine = true}, &choice).ok());
   EXPECT_EQ(choice.device, "lo");
   EXPECT_EQ(choice.transports, "");
+  ASSERT_TRUE(choose_network({.options = &options,
+                              .tcp_address_where = "environment PARALLAX_TCP_ADDRESS",
+                              .one_machine = true},
+                             &choice)
+                  .ok());
+  EXPECT_EQ(choice.device, "") << "any interface that has the address";
+  EXPECT_EQ(choice.why, "tcp_address, from environment PARALLAX_TCP_ADDRESS");
   ASSERT_TRUE(choose_network({.options = &options}, &choice).ok());
   EXPECT_EQ(choice.device, "");
   EXPECT_EQ(choice.why, "of the default route, as net_device is not set");

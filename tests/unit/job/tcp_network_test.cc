@@ -3,12 +3,22 @@
 #include "job/tcp_network.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
+#include "base/clock.h"
 #include "base/environment.h"
 #include "base/interface.h"
+#include "base/unique_fd.h"
 #include "support/environment_variable.h"
+#include "unit/transport/tcp_world.h"
 
 namespace parallax {
 namespace {
@@ -74,6 +84,106 @@ TEST(TcpNetwork, SettingsAreTaken) {
   ASSERT_TRUE(made.ok()) << made.message();
   EXPECT_TRUE(network->description().starts_with("127.0.0.1:42")) << network->description();
   EXPECT_TRUE(network->description().ends_with("security authenticate"));
+}
+
+// The sockets of this process that look into their device's queue for so long.
+int busy_sockets(int microseconds) {
+  int found = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int has = 0;
+    socklen_t bytes = sizeof has;
+    if (getsockopt(fd, SOL_SOCKET, SO_BUSY_POLL, &has, &bytes) == 0 && has == microseconds) ++found;
+  }
+  return found;
+}
+
+// Given that the kernel is to poll, expect both ends of a connection to say so.
+TEST(TcpNetwork, ConnectionsMayPoll) {
+  constexpr int kMicroseconds = 37;
+  const UniqueFd probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (setsockopt(probe.get(), SOL_SOCKET, SO_BUSY_POLL, &kMicroseconds, sizeof kMicroseconds) !=
+      0) {
+    GTEST_SKIP() << "the kernel refuses SO_BUSY_POLL: " << std::strerror(errno);
+  }
+  const int before = busy_sockets(kMicroseconds);
+  const testkit::EnvironmentVariable poll("PARALLAX_TCP_BUSY_POLL_US",
+                                          std::to_string(kMicroseconds));
+  Settings settings;
+  ASSERT_TRUE(settings.load({.environment = process_environment()}).ok());
+  parallax_options_t options = {};
+  std::array<std::unique_ptr<NetworkTransport>, 2> ranks;
+  for (options.rank = 0; options.rank < ranks.size(); ++options.rank) {
+    ASSERT_TRUE(make_tcp_network({.options = &options,
+                                  .settings = &settings,
+                                  .device = "lo",
+                                  .world = 2,
+                                  .job = 1,
+                                  .epoch = 1,
+                                  .lease_ns = 1000000000},
+                                 &ranks[options.rank])
+                    .ok());
+  }
+  ASSERT_TRUE(ranks[0]->connect(1, ranks[1]->address()).ok());
+  ASSERT_TRUE(ranks[1]->connect(0, ranks[0]->address()).ok());
+  const int64_t deadline_ns = SteadyClock().now_ns() + 60'000 * kNanosecondsPerMillisecond;
+  const auto wire = [&](uint32_t rank) {
+    const uint32_t other = 1 - rank;
+    uint32_t missing = 0;
+    const Status wired = ranks[rank]->wire({&other, 1}, deadline_ns, &missing);
+    EXPECT_TRUE(wired.ok()) << wired.message();
+  };
+  std::thread other(wire, 1);
+  wire(0);
+  other.join();
+  EXPECT_EQ(busy_sockets(kMicroseconds), before + 2);
+}
+
+// Given an address, expect it to be taken if the machine, and the interface if one is named, has
+// it, and else a sentence with those that there are.
+TEST(TcpNetwork, AnAddressOfTheMachineIsTaken) {
+  SocketAddress found;
+  ASSERT_TRUE(find_address("127.0.0.1", "", &found).ok());
+  EXPECT_EQ(to_text(found), "127.0.0.1:0");
+  ASSERT_TRUE(find_address("127.0.0.1", "lo", &found).ok());
+  TcpOptions options = tcp_options(0, 1);
+  options.net_device = "";
+  options.own_address = "127.0.0.1";
+  const auto made = make_tcp(options);
+  EXPECT_TRUE(made->description().starts_with("127.0.0.1:")) << made->description();
+  for (const auto& [text, device] :
+       std::vector<std::pair<std::string, std::string>>{{"192.0.2.7", ""},
+                                                        {"192.0.2.7", "lo"},
+                                                        {"2001:db8::7", ""},
+                                                        {"10.0.0", ""},
+                                                        {"lo", ""},
+                                                        {std::string(1000, '1'), ""},
+                                                        {"127.0.0.1\n", ""}}) {
+    const Status refused = find_address(text, device, &found);
+    EXPECT_EQ(refused.code(), PARALLAX_INVALID) << text;
+  }
+  EXPECT_NE(find_address("192.0.2.7", "lo", &found).message().find("127.0.0.1:0 on lo"),
+            std::string::npos);
+}
+
+// Given one that the machine lacks in the environment, expect open to name the setting.
+TEST(TcpNetwork, AnAddressOfNoInterfaceIsRefused) {
+  const testkit::EnvironmentVariable address("PARALLAX_TCP_ADDRESS", "192.0.2.7");
+  Settings settings;
+  ASSERT_TRUE(settings.load({.environment = process_environment()}).ok());
+  parallax_options_t options = {};
+  std::unique_ptr<NetworkTransport> network;
+  const Status refused = make_tcp_network({.options = &options,
+                                           .settings = &settings,
+                                           .device = "lo",
+                                           .world = 2,
+                                           .job = 1,
+                                           .epoch = 1,
+                                           .lease_ns = 1000000000},
+                                          &network);
+  EXPECT_EQ(refused.code(), PARALLAX_INVALID);
+  EXPECT_EQ(refused.facts().field, "tcp_address");
+  EXPECT_TRUE(refused.message().starts_with("open: tcp_address '192.0.2.7' is no address"))
+      << refused.message();
 }
 
 }  // namespace
