@@ -132,6 +132,32 @@ TEST_F(SliceChecksTest, RefusesEachFieldThatIsWrong) {
   expect(rows(kRows), "ids[1] is -2");
 }
 
+// Given one id that is none, or the last that is, at any place of a long slice, expect it named,
+// and the first of two.
+TEST_F(SliceChecksTest, AWrongIdIsFoundWhereverItIs) {
+  std::vector<Variable> variables(1);
+  variables[0].name = "long";
+  variables[0].rows = 10;
+  variables[0].rows_max = 70;
+  Registry registry;
+  add_all(registry, variables);
+  registry.number_new();
+  SliceChecks checks(registry);
+  for (const int64_t bad : {int64_t{9}, int64_t{10}, int64_t{-2}, INT64_MIN, INT64_MAX}) {
+    for (size_t at = 0; at < 70; ++at) {
+      std::vector<int64_t> ids(70, kPaddingId);
+      ids[at] = bad;
+      if (at + 1 < ids.size()) ids.back() = bad;
+      parallax_slice_t slice = rows(0, 70);
+      slice.ids = ids.data();
+      const Status status = checks.check({&slice, 1}, "push");
+      EXPECT_EQ(status.ok(), bad == 9);
+      const std::string named = "ids[" + std::to_string(at) + "] is " + std::to_string(bad);
+      EXPECT_EQ(status.message().find(named) != std::string::npos, bad != 9) << status.message();
+    }
+  }
+}
+
 // `more` is the variable's in the call, not a slice's.
 TEST_F(SliceChecksTest, SlicesOfAVariableAgreeOnWhetherMoreFollow) {
   parallax_slice_t twice[] = {rows(kParts), dense(kHeld), rows(kParts)};
