@@ -177,19 +177,21 @@ void row_coalescer(benchmark::State& state) {
   const Partition partition(table_rows, width, true, SlotMap::of_ranks(kWorld, kSlotsPerOwner), 0);
   const auto ids = tool::bench::draw_ids(table_rows, kSkew, kSeed, 0, shape.rows);
   const std::vector<std::byte> values = some_values(PARALLAX_F32, shape.rows * width);
-  const RowCoalescerOptions options = {.rows_max = shape.rows,
-                                       .row_elements = width,
-                                       .groups = kWorld,
-                                       .coalesced_max = shape.rows / 2};
-  Arena arena;
+  const RowCoalescerOptions options = {
+      .rows_max = shape.rows, .groups = kWorld, .row_elements = width};
+  Arena arena, block_arena;
   RowCoalescer coalescer;
+  const uint64_t block_bytes = RowCoalescer::block_bytes(shape.rows, width * sizeof(float));
+  std::span<std::byte> block;
+  reserve(&block_arena, [&](Arena& from) { block = from.take<std::byte>(block_bytes); });
   reserve(&arena, [&](Arena& from) { coalescer.lay_out(from, options); });
   const RowSlice slice = {.ids = {.wide = ids.data()},
                           .count = static_cast<uint32_t>(shape.rows),
                           .values = {.rows = values.data()}};
   measure(state, shape.bytes, [&] {
-    coalescer.coalesce(partition, slice, {},
-                       [&](uint32_t row_key) { return partition.owner_of(row_key); });
+    coalescer.coalesce(
+        partition, slice, {}, [&](uint32_t row_key) { return partition.owner_of(row_key); },
+        block.data());
     benchmark::DoNotOptimize(coalescer.item_count());
   });
   state.counters["distinct"] =

@@ -91,6 +91,7 @@ void RowAccumulator::lay_out(Arena& arena, const RowAccumulatorOptions& options)
   index_.lay_out(arena, options.rows_max);
   row_keys_ = arena.take<uint32_t>(options.rows_max);
   values_ = arena.take<std::byte>(options.rows_max * row_bytes_);
+  if (options.rows_stay) places_ = arena.take<const std::byte*>(options.rows_max);
   // Each message held back is a part of its own, and a message has one row at least: room for the
   // worst case.
   const size_t part_bytes = ReorderBuffer::bytes_for_part(sizeof(uint32_t) + row_bytes_);
@@ -101,6 +102,7 @@ void RowAccumulator::clear() {
   sources_.clear();
   index_.clear();
   reorder_.clear();
+  rows_here_ = 0;
 }
 
 bool RowAccumulator::add(uint32_t source, uint32_t count, std::span<const std::byte> payload) {
@@ -115,37 +117,62 @@ bool RowAccumulator::add(uint32_t source, uint32_t count, std::span<const std::b
 }
 
 bool RowAccumulator::sum(uint32_t count, std::span<const std::byte> payload) {
-  return with_sum_type(
-      options_.sum, [&](auto tag) { return sum_as<typename decltype(tag)::type>(count, payload); });
+  const std::byte* row_keys = payload.data();
+  const std::byte* values = row_keys + sizeof(uint32_t) * count;
+  std::array<uint32_t, kRowsTogether> keys = {};
+  std::array<const std::byte*, kRowsTogether> rows = {};
+  return with_sum_type(options_.sum, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (uint32_t first = 0; first < count; first += kRowsTogether) {
+      const uint32_t together = std::min(count - first, kRowsTogether);
+      // By memcpy: messages promise no alignment.
+      std::memcpy(keys.data(), row_keys + first * sizeof(uint32_t), together * sizeof(uint32_t));
+      for (uint32_t i = 0; i < together; ++i, values += row_bytes_) rows[i] = values;
+      if (!sum_some<T>(std::span(keys).first(together), rows.data(), false)) return false;
+    }
+    return true;
+  });
+}
+
+bool RowAccumulator::join(std::span<const uint32_t> row_keys, const std::byte* const* rows) {
+  return with_sum_type(options_.sum, [&](auto tag) {
+    return sum_some<typename decltype(tag)::type>(row_keys, rows, options_.rows_stay);
+  });
 }
 
 template <typename T>
-bool RowAccumulator::sum_as(uint32_t count, std::span<const std::byte> payload) {
-  const std::byte* row_keys = payload.data();
-  const std::byte* values = row_keys + sizeof(uint32_t) * count;
+bool RowAccumulator::sum_some(std::span<const uint32_t> row_keys, const std::byte* const* rows,
+                              bool stay) {
   const size_t elements = options_.row_elements;
-  T* const sums = reinterpret_cast<T*>(values_.data());
-  std::array<uint32_t, kRowsTogether> keys = {};
-  for (uint32_t first = 0; first < count; first += kRowsTogether) {
-    const uint32_t together = std::min(count - first, kRowsTogether);
-    // By memcpy: messages promise no alignment.
-    std::memcpy(keys.data(), row_keys + first * sizeof(uint32_t), together * sizeof(uint32_t));
-    for (uint32_t i = 0; i < together; ++i) index_.prefetch(keys[i]);
-    for (uint32_t i = 0; i < together; ++i, values += elements * sizeof(T)) {
-      bool inserted;
-      const uint32_t slot = index_.find_or_insert(keys[i], &inserted);
-      // More distinct rows than the ranks registered for.
-      if (slot == kNoSlot) return false;
-      T* const row = sums + slot * elements;
-      if (inserted) {
-        row_keys_[slot] = keys[i];
-        start_sum<T>(row, values, elements);
+  for (const uint32_t row_key : row_keys) index_.prefetch(row_key);
+  for (size_t i = 0; i < row_keys.size(); ++i) {
+    bool inserted;
+    const uint32_t slot = index_.find_or_insert(row_keys[i], &inserted);
+    // More distinct rows than the ranks registered for.
+    if (slot == kNoSlot) return false;
+    if (inserted) {
+      row_keys_[slot] = row_keys[i];
+      if (stay) {
+        places_[slot] = rows[i];
       } else {
-        add_to_sum<T>(row, values, elements);
+        start_sum<T>(new_row<T>(slot), rows[i], elements);
       }
+    } else if (options_.rows_stay && !is_here(places_[slot])) {
+      const std::byte* const first = places_[slot];
+      start_sum_of_two(new_row<T>(slot), first, rows[i], elements);
+    } else {
+      add_to_sum<T>(reinterpret_cast<T*>(const_cast<std::byte*>(row(slot))), rows[i], elements);
     }
   }
   return true;
+}
+
+template <typename T>
+T* RowAccumulator::new_row(uint32_t slot) {
+  const uint32_t at = options_.rows_stay ? rows_here_++ : slot;
+  std::byte* const row = &values_[at * row_bytes_];
+  if (options_.rows_stay) places_[slot] = row;
+  return reinterpret_cast<T*>(row);
 }
 
 void RowAccumulator::end(uint32_t source) {

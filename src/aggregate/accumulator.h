@@ -19,6 +19,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -128,6 +129,7 @@ struct RowAccumulatorOptions {
   std::vector<uint64_t> rows_max_of = {};  // by source, where they differ
   uint32_t row_elements = 1;
   bool ordered = false;
+  bool rows_stay = false;  // of joined rows those that come once are not copied
   SumType sum = SumType::kF32;
 };
 
@@ -139,6 +141,15 @@ class RowAccumulator {
   // `count` rows: payload is count uint32 row keys, then count x row_elements numbers of the sum
   // type.
   [[nodiscard]] bool add(uint32_t source, uint32_t count, std::span<const std::byte> payload);
+  // The same of rows that a source has where they can be read, in two parts. That it will give so
+  // many; false: it may not.
+  [[nodiscard]] bool spend(uint32_t source, uint32_t count) {
+    return !sources_.ended(source) && sources_.spend(source, count);
+  }
+  // And then rows of it, kRowsTogether at most, in a call; where sums are ordered, in its turn.
+  // Rows are aligned, and begun from +0 as sums are; where they stay they are not to change any
+  // more. False: more distinct rows than the ranks registered for.
+  [[nodiscard]] bool join(std::span<const uint32_t> row_keys, const std::byte* const* rows);
   // The source sends nothing more.
   void end(uint32_t source);
   bool ended(uint32_t source) const { return sources_.ended(source); }
@@ -148,13 +159,24 @@ class RowAccumulator {
   // Once complete: distinct rows in order of first arrival.
   uint32_t row_count() const { return index_.size(); }
   const uint32_t* row_keys() const { return row_keys_.data(); }
-  const std::byte* values() const { return values_.data(); }
-  const std::byte* row(uint32_t slot) const { return &values_[slot * row_bytes_]; }
+  // One behind the other, unless they stay; then places() has where each is.
+  const std::byte* values() const { return options_.rows_stay ? nullptr : values_.data(); }
+  const std::byte* const* places() const { return options_.rows_stay ? places_.data() : nullptr; }
+  const std::byte* row(uint32_t slot) const {
+    return options_.rows_stay ? places_[slot] : &values_[slot * row_bytes_];
+  }
 
  private:
   [[nodiscard]] bool sum(uint32_t count, std::span<const std::byte> payload);
   template <typename T>
-  [[nodiscard]] bool sum_as(uint32_t count, std::span<const std::byte> payload);
+  [[nodiscard]] bool sum_some(std::span<const uint32_t> row_keys, const std::byte* const* rows,
+                              bool stay);
+  template <typename T>
+  T* new_row(uint32_t slot);
+  bool is_here(const std::byte* row) const {
+    return std::less_equal<>()(values_.data(), row) &&
+           std::less<>()(row, values_.data() + values_.size());
+  }
 
   RowAccumulatorOptions options_;
   size_t row_bytes_ = 0;
@@ -163,6 +185,9 @@ class RowAccumulator {
   ReorderBuffer reorder_;
   std::span<uint32_t> row_keys_;
   std::span<std::byte> values_;
+  // By slot, where rows stay: of `values_`, or of what was joined.
+  std::span<const std::byte*> places_;
+  uint32_t rows_here_ = 0;  // of `values_`, where rows stay
 };
 
 }  // namespace parallax

@@ -16,16 +16,18 @@ void add_squared_norm(const ReducedGradient& part, ExactSum* sum) {
   with_sum_type(part.sum, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (std::is_floating_point_v<T>) {
-      const T* values = reinterpret_cast<const T*>(part.values);
       const uint64_t stride = part.by_rows ? part.row_elements : part.count;
-      const uint64_t total = part.rows ? part.row_count * part.row_elements : part.count;
-      for (uint64_t row = 0; row < total; row += stride) {
+      const uint64_t runs = part.rows ? part.row_count : stride == 0 ? 0 : part.count / stride;
+      const uint64_t run_elements = stride - (part.counted ? 1 : 0);
+      for (uint64_t run = 0; run < runs; ++run) {
+        const auto* const values =
+            reinterpret_cast<const T*>(part.rows ? part.row(static_cast<uint32_t>(run))
+                                                 : part.values + run * stride * sizeof(T));
         // Of rows made dense, those that nobody gave hold a mark, not a number.
-        if (part.by_rows && !part.rows && is_no_row(values + row)) continue;
-        const uint64_t run_elements = stride - (part.counted ? 1 : 0);
-        const double ranks = part.counted ? static_cast<double>(values[row + run_elements]) : 1;
+        if (part.by_rows && !part.rows && is_no_row(values)) continue;
+        const double ranks = part.counted ? static_cast<double>(values[run_elements]) : 1;
         for (uint64_t at = 0; at < run_elements; at += kBlockElements) {
-          add_squares(values + row + at, std::min(kBlockElements, run_elements - at), ranks, sum);
+          add_squares(values + at, std::min(kBlockElements, run_elements - at), ranks, sum);
         }
       }
     }

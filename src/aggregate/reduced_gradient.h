@@ -25,11 +25,19 @@ struct ReducedGradient {
   uint32_t row_count = 0;
   const uint32_t* row_keys = nullptr;
   const std::byte* values = nullptr;  // of `sum`
-  uint64_t first = 0;                 // elements [first, first + count)
+  // Of rows: where each lies by itself; null: one behind the other at `values`. What lies in other
+  // ranks' memory is read as long as HostStaging::readable().
+  const std::byte* const* places = nullptr;
+  uint64_t first = 0;  // elements [first, first + count)
   uint64_t count = 0;
   SumType sum = SumType::kF32;
   bool by_rows = false;       // the variable has row ids, whatever the form of the sum
   uint64_t row_elements = 1;  // of a row here, with its count
+
+  // Of rows.
+  const std::byte* row(uint32_t i) const {
+    return places != nullptr ? places[i] : values + i * row_elements * bytes_of_sum(sum);
+  }
 };
 
 // Adds the squared norm of a part that counts once; integers have none. The runs that are summed

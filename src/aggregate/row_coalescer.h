@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // RowCoalescer: a slice's rows, duplicates coalesced, permuted to row keys and grouped by where
-// they go: the first thing that happens to sparse rows, in a rank, before anything is sent. Rows
-// without a duplicate are not copied; they are sent out of the caller's buffer. coalesce() may run
-// as a job on the compute pool: nothing else touches the object until it has returned.
+// they go: the first thing that happens to sparse rows, in a rank, before anything is sent. What
+// comes of it is one block of memory that the caller gives: sums in their type, each begun from +0,
+// of which others may go on without touching the rank's slice again. coalesce() may run as a job on
+// the compute pool: nothing else touches the object until it has returned.
 #ifndef PARALLAX_AGGREGATE_ROW_COALESCER_H_
 #define PARALLAX_AGGREGATE_ROW_COALESCER_H_
 
@@ -14,7 +15,6 @@
 #include "aggregate/row_index.h"
 #include "aggregate/row_kernels.h"
 #include "base/arena.h"
-#include "message/outbox.h"
 #include "variable/partition.h"
 
 namespace parallax {
@@ -58,65 +58,81 @@ struct RowSlice {
 
 struct RowCoalescerOptions {
   uint64_t rows_max = 0;
-  uint32_t row_elements = 1;  // of the caller's rows
   uint32_t groups = 1;
-  // Rows that are the sum of several; 0: ids alone are coalesced, no values.
-  uint64_t coalesced_max = 0;
+  bool ids_alone = false;  // no values: items keep the row of the slice that they were first in
+  // Else, of the rows that come of it:
+  uint32_t row_elements = 1;  // of the caller's rows
   SumType sum = SumType::kF32;
-  bool counted = false;  // coalesced rows end in one element more, a 1
+  bool counted = false;  // they end in one element more, a 1
 };
 
 class RowCoalescer {
  public:
+  // Distinct rows that a slice of so many can have.
+  static uint64_t distinct_max(uint64_t rows_max, const Partition& partition) {
+    return std::min(rows_max, partition.rows());
+  }
+  // Of a block of `rows` distinct rows of so many bytes: the rows in the order in which they first
+  // came, the row keys of the items, and the place of each item's row.
+  static constexpr uint64_t block_bytes(uint64_t rows, uint64_t row_bytes) {
+    return rows * (row_bytes + 2 * sizeof(uint32_t));
+  }
+
   void lay_out(Arena& arena, const RowCoalescerOptions& options) {
     options_ = options;
     const uint64_t rows_max = options.rows_max;
-    coalesced_elements_ = options.row_elements + (options.counted ? 1 : 0);
+    sum_elements_ = options.row_elements + (options.counted ? 1 : 0);
     index_.lay_out(arena, rows_max);
-    slots_ = arena.take<uint32_t>(rows_max);
     unique_row_keys_ = arena.take<uint32_t>(rows_max);
-    items_ = arena.take<uint32_t>(rows_max);
-    row_keys_ = arena.take<uint32_t>(rows_max);
-    order_ = arena.take<uint32_t>(rows_max);
+    groups_ = arena.take<uint32_t>(rows_max);
     offsets_ = arena.take<uint32_t>(options.groups + 1);
-    coalesced_ = arena.take<std::byte>(options.coalesced_max * coalesced_elements_ *
-                                       bytes_of_sum(options.sum));
+    if (!options.ids_alone) return;
+    slots_ = arena.take<uint32_t>(rows_max);
+    row_keys_ = arena.take<uint32_t>(rows_max).data();
+    order_ = arena.take<uint32_t>(rows_max).data();
   }
 
-  // Checked before: ids are in 0..rows-1 or padding, and count <= rows_max. `more`: rows to be
-  // added to those of `first`, which then has every row, in the same dtype.
+  // Writes a block of block_bytes() of what there is, aligned to a cache line. Checked before: ids
+  // are in 0..rows-1 or padding, and count <= rows_max. `more`: rows to be added to those of
+  // `first`, which then has every row, in the same dtype.
   template <typename GroupOf>
   void coalesce(const Partition& partition, const RowSlice& first, const RowSlice& more,
-                GroupOf group_of_row_key) {
+                GroupOf group_of_row_key, std::byte* block) {
     clear();
-    // Where there are two slices, `first` has every row: the first of any id lies in it.
-    first_values_ = first.values.rows;
+    rows_ = block;
     insert(partition, first);
     if (more.count > 0) insert(partition, more);
+    const size_t rows_bytes = index_.size() * sum_elements_ * bytes_of_sum(options_.sum);
+    row_keys_ = reinterpret_cast<uint32_t*>(block + rows_bytes);
+    order_ = row_keys_ + index_.size();
     group(group_of_row_key);
   }
 
   // The same of ids alone, of any number of slices that have rows_max rows together: clear(), then
   // add_ids() of one slice after the other, of which those before it have so many rows, then
   // group(). An item's row is then counted over all of them.
-  void clear() {
-    index_.clear();
-    coalesced_count_ = 0;
-  }
+  void clear() { index_.clear(); }
   void add_ids(const Partition& partition, const RowIds& ids, uint32_t count, uint32_t before) {
     insert(partition, {ids, count, {}}, before);
   }
+  // Stable.
   template <typename GroupOf>
   void group(GroupOf group_of_row_key) {
-    group_items(
-        index_.size(), options_.groups,
-        [&](uint32_t unique) { return group_of_row_key(unique_row_keys_[unique]); }, offsets_,
-        items_);
-    for (uint32_t item = 0; item < index_.size(); ++item) {
-      row_keys_[item] = unique_row_keys_[items_[item]];
-      // Last, since a slot changes when its row gets a duplicate.
-      order_[item] = slots_[items_[item]];
+    const uint32_t count = index_.size();
+    std::fill(offsets_.begin(), offsets_.end(), 0);
+    for (uint32_t unique = 0; unique < count; ++unique) {
+      groups_[unique] = group_of_row_key(unique_row_keys_[unique]);
+      ++offsets_[groups_[unique] + 1];
     }
+    for (uint32_t g = 0; g < options_.groups; ++g) offsets_[g + 1] += offsets_[g];
+    // Moves each offset on to where the next group begins; the last loop moves them back.
+    for (uint32_t unique = 0; unique < count; ++unique) {
+      const uint32_t item = offsets_[groups_[unique]]++;
+      row_keys_[item] = unique_row_keys_[unique];
+      order_[item] = options_.ids_alone ? slots_[unique] : unique;
+    }
+    for (uint32_t g = options_.groups; g > 0; --g) offsets_[g] = offsets_[g - 1];
+    offsets_[0] = 0;
   }
 
   // The first row that has this id; for ids alone.
@@ -128,10 +144,9 @@ class RowCoalescer {
   uint32_t item_count() const { return index_.size(); }
   uint32_t group_first(uint32_t group) const { return offsets_[group]; }
   uint32_t group_count(uint32_t group) const { return offsets_[group + 1] - offsets_[group]; }
-  const uint32_t* row_keys() const { return row_keys_.data(); }
-  // Where an item's values lie: a row of the caller's buffer, or one of coalesced().
-  const uint32_t* order() const { return order_.data(); }
-  const std::byte* coalesced() const { return coalesced_.data(); }
+  const uint32_t* row_keys() const { return row_keys_; }
+  // Where an item's row lies: in the block; of ids alone, in the slice.
+  const uint32_t* order() const { return order_; }
 
  private:
   struct EveryRow {
@@ -152,25 +167,28 @@ class RowCoalescer {
   // never converted.
   template <typename Ids>
   void insert(const Partition& partition, const Ids& ids, const RowSlice& slice, uint32_t before) {
-    with_dtype(slice.values.dtype, [&](auto in) {
-      with_sum_type(options_.sum, [&](auto sum) {
-        using In = typename decltype(in)::type;
-        using Sum = typename decltype(sum)::type;
-        constexpr bool kFloats = !std::is_integral_v<In> && !std::is_integral_v<Sum>;
-        if constexpr (kFloats || std::is_same_v<In, Sum>) {
-          insert_as<In, Sum>(partition, ids, slice, before);
-        }
-      });
+    if (options_.ids_alone) {
+      return insert_each(partition, ids, slice.count,
+                         [this, before](uint32_t unique, uint32_t i, bool inserted) {
+                           if (inserted) slots_[unique] = before + i;
+                         });
+    }
+    with_addend_types(slice.values.dtype, options_.sum, [&](auto in, auto sum) {
+      using In = typename decltype(in)::type;
+      using Sum = typename decltype(sum)::type;
+      insert_each(partition, ids, slice.count,
+                  [this, values = slice.values.rows](uint32_t unique, uint32_t i, bool inserted) {
+                    add_row<In, Sum>(unique, values, i, inserted);
+                  });
     });
   }
 
-  template <typename In, typename Sum, typename Ids>
-  void insert_as(const Partition& partition, const Ids& ids, const RowSlice& slice,
-                 uint32_t before) {
-    const std::byte* const values = slice.values.rows;
+  // Visits each token that is no padding: visit(its distinct row, its place, the row is new).
+  template <typename Ids, typename Visit>
+  void insert_each(const Partition& partition, const Ids& ids, uint32_t count, Visit visit) {
     std::array<uint32_t, kRowsTogether> row_keys = {};
-    for (uint32_t first = 0; first < slice.count; first += kRowsTogether) {
-      const uint32_t end = std::min(slice.count - first, kRowsTogether) + first;
+    for (uint32_t first = 0; first < count; first += kRowsTogether) {
+      const uint32_t end = std::min(count - first, kRowsTogether) + first;
       for (uint32_t i = first; i < end; ++i) {
         if (ids[i] == kPaddingId) continue;
         row_keys[i - first] = partition.row_key_of(static_cast<uint64_t>(ids[i]));
@@ -180,45 +198,33 @@ class RowCoalescer {
         if (ids[i] == kPaddingId) continue;
         bool inserted;
         const uint32_t unique = index_.find_or_insert(row_keys[i - first], &inserted);
-        if (inserted) {
-          unique_row_keys_[unique] = row_keys[i - first];
-          slots_[unique] = before + i;
-        } else if (values != nullptr) {
-          add_duplicate<In, Sum>(unique, values, i);
-        }
+        if (inserted) unique_row_keys_[unique] = row_keys[i - first];
+        visit(unique, i, inserted);
       }
     }
   }
 
   template <typename In, typename Sum>
-  void add_duplicate(uint32_t unique, const std::byte* values, size_t i) {
+  void add_row(uint32_t unique, const std::byte* values, size_t i, bool inserted) {
     const size_t elements = options_.row_elements;
-    const size_t row_bytes = elements * sizeof(In);
-    auto* coalesced = reinterpret_cast<Sum*>(coalesced_.data());
-    uint32_t& slot = slots_[unique];
-    // The first duplicate: until here the row would have been sent out of the caller's buffer, from
-    // now on its sum is, which begins with it.
-    if ((slot & kCoalescedSlot) == 0) {
-      Sum* row = coalesced + coalesced_count_ * coalesced_elements_;
-      start_sum<In, Sum>(row, first_values_ + slot * row_bytes, elements);
-      // One rank, however many of its rows are summed.
-      if (options_.counted) row[elements] = Sum{1};
-      slot = kCoalescedSlot | coalesced_count_++;
-    }
-    add_to_sum<In, Sum>(coalesced + (slot & ~kCoalescedSlot) * coalesced_elements_,
-                        values + i * row_bytes, elements);
+    Sum* const row = reinterpret_cast<Sum*>(rows_) + unique * sum_elements_;
+    const std::byte* const from = values + i * elements * sizeof(In);
+    if (!inserted) return add_to_sum<In, Sum>(row, from, elements);
+    start_sum<In, Sum>(row, from, elements);
+    // One rank, however many of its rows are summed.
+    if (options_.counted) row[elements] = Sum{1};
   }
 
   RowCoalescerOptions options_;
-  size_t coalesced_elements_ = 1;
-  uint32_t coalesced_count_ = 0;
-  const std::byte* first_values_ = nullptr;
+  size_t sum_elements_ = 1;
+  std::byte* rows_ = nullptr;
   RowIndex index_;
-  std::span<uint32_t> slots_;            // unique -> row of the slice, or of coalesced_
+  std::span<uint32_t> slots_;            // unique -> row of the slice, of ids alone
   std::span<uint32_t> unique_row_keys_;  // unique -> row key
-  std::span<uint32_t> items_;            // item -> unique
-  std::span<uint32_t> row_keys_, order_, offsets_;
-  std::span<std::byte> coalesced_;
+  std::span<uint32_t> groups_;           // unique -> group
+  std::span<uint32_t> offsets_;
+  uint32_t* row_keys_ = nullptr;
+  uint32_t* order_ = nullptr;
 };
 
 }  // namespace parallax

@@ -39,6 +39,8 @@ class Compute {
   virtual ComputeJob* take_done() = 0;
   // Waits until no job is under way or queued. Blocks; for the end of the engine's life.
   virtual void drain() = 0;
+  // A job has run when submit() returns.
+  virtual bool at_once() const { return false; }
 };
 
 // The pool as one of several has it who share it: it knows how many of its own jobs are not handed
@@ -64,6 +66,7 @@ class ComputeShare final : public Compute {
     if (job.share != nullptr) --job.share->under_way_;
   }
   void drain() override { pool_.drain(); }
+  bool at_once() const override { return pool_.at_once(); }
   size_t under_way() const { return under_way_; }
 
  private:
@@ -84,6 +87,7 @@ class InlineCompute final : public Compute {
     tail_ = &job;
   }
   void drain() override {}
+  bool at_once() const override { return true; }
   ComputeJob* take_done() override {
     ComputeJob* job = head_;
     if (job != nullptr) head_ = job->next;

@@ -37,6 +37,7 @@ namespace parallax {
 
 class AlgorithmChoice;
 class Entries;
+class HostStaging;
 struct DenseShape;
 
 // Up to so many hosts, who has no rows for an owner says so to it; beyond, a census tells
@@ -62,6 +63,11 @@ struct ExchangeOptions {
   // What ranks say on boards, which outlives the exchange: where there is room, what is to go
   // `oneshot` goes so. Null: in messages.
   Entries* entries = nullptr;
+  // Of rows: where the ranks of the host read them, which outlives the exchange. Null: nowhere.
+  HostStaging* staging = nullptr;
+  // Of rows: who uses an owner's part reads rows where they lie (ReducedGradient::places), as long
+  // as staging->readable(). Nothing else is made of that part than a step of its table.
+  bool rows_stay = false;
 };
 
 // What a DenseExchange moves where it is a collective's, beside the steps: one step, whose number

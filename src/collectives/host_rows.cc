@@ -3,23 +3,32 @@
 #include "collectives/host_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace parallax {
 
+namespace {
+
+// Read in a turn: some 50 us; and up to so many at once, as many as a message may bring.
+constexpr uint64_t kTurnBytes = 512 * 1024;
+constexpr uint64_t kAtOnceBytes = 64 * 1024;
+
+}  // namespace
+
 HostRows::HostRows(const Columns& columns, const Partition& partition, Outbox& outbox,
-                   Compute& compute, const ExchangeOptions& options, Owners owners)
+                   Compute& compute, const ExchangeOptions& options, Owners owners, User& user)
     : columns_(columns),
       partition_(partition),
       outbox_(outbox),
       compute_(compute),
       options_(options),
       owners_(owners),
+      user_(user),
       row_bytes_(size_t{bytes_of_sum(options.sum)} * partition.row_elements()) {
-  with_sum_type(options.sum, [this](auto tag) {
-    const typename decltype(tag)::type one{1};
-    std::memcpy(one_.data(), &one, sizeof one);
-  });
+  for (uint32_t rank = 0; rank < columns.world(); ++rank) {
+    column_of_.push_back(columns.column_of(rank));
+  }
   for (uint32_t column = 0; column < columns.count(); ++column) {
     const std::vector<uint32_t>& owners_of_column = columns.owners(column);
     if (std::any_of(owners_of_column.begin(), owners_of_column.end(),
@@ -29,6 +38,8 @@ HostRows::HostRows(const Columns& columns, const Partition& partition, Outbox& o
     }
   }
 }
+
+HostRows::~HostRows() { outbox_.lending().forget(this); }
 
 bool HostRows::active(uint32_t owner) const {
   return owners_ == Owners::kRanges ? partition_.range_of(owner).count > 0
@@ -54,26 +65,38 @@ uint64_t HostRows::column_rows() const {
   return rows;
 }
 
+uint64_t HostRows::block_bytes(const Partition& partition, uint64_t rows_max, SumType sum) {
+  return RowCoalescer::block_bytes(RowCoalescer::distinct_max(rows_max, partition),
+                                   partition.row_elements() * bytes_of_sum(sum));
+}
+
 void HostRows::lay_out(Arena& arena) {
-  // Each coalesced row is the sum of two rows or more, so half of rows_max is room enough; where a
-  // slice can have every row, rows can come beside it for each.
   const uint64_t rows_max = options_.rows_max;
-  const uint64_t coalesced_max = rows_max >= partition_.rows() ? partition_.rows() : rows_max / 2;
-  for (StepBuffer& buffer : step_buffers_) {
+  coalescer_.lay_out(arena, {.rows_max = rows_max,
+                             .groups = columns_.count(),
+                             .row_elements = slice_elements(),
+                             .sum = options_.sum,
+                             .counted = options_.counted});
+  for (uint64_t parity = 0; parity < step_buffers_.size(); ++parity) {
+    StepBuffer& buffer = step_buffers_[parity];
     buffer.host_rows = this;
-    buffer.coalescer.lay_out(arena, {.rows_max = rows_max,
-                                     .row_elements = slice_elements(),
-                                     .groups = columns_.count(),
-                                     .coalesced_max = coalesced_max,
-                                     .sum = options_.sum,
-                                     .counted = options_.counted});
+    buffer.notes = arena.take<StagedNote>(columns_.count());
+    buffer.block = {};
+    if (options_.staging != nullptr) {
+      buffer.block = options_.staging->block(options_.variable, parity);
+    }
+    if (buffer.block.empty()) {
+      buffer.block = arena.take<std::byte>(block_bytes(partition_, rows_max, options_.sum));
+    }
     if (!leads_) continue;
     const auto locals = static_cast<uint32_t>(columns_.locals().size());
+    buffer.sources = arena.take<Source>(locals);
     buffer.sum.lay_out(arena, {.sources = locals,
                                .rows_max = std::min(column_rows(), rows_max * locals),
                                .source_rows_max = std::min(column_rows(), rows_max),
                                .row_elements = static_cast<uint32_t>(partition_.row_elements()),
                                .ordered = options_.ordered,
+                               .rows_stay = options_.rows_stay,
                                .sum = options_.sum});
   }
 }
@@ -82,8 +105,15 @@ void HostRows::open(uint64_t step) {
   StepBuffer& buffer = step_buffer(step);
   buffer.step = step;
   buffer.contributed = false;
-  if (leads_) buffer.sum.clear();
+  if (!leads_) return;
+  buffer.sum.clear();
+  std::fill(buffer.sources.begin(), buffer.sources.end(), Source{});
+  buffer.missing = static_cast<uint32_t>(buffer.sources.size());
+  buffer.noted_rows = 0;
+  buffer.joining = buffer.joined = 0;
 }
+
+// ---- a rank's own slice
 
 void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pending) {
   StepBuffer& buffer = step_buffer(step);
@@ -96,74 +126,228 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   buffer.job.cost_bytes = (slice.rows.count + slice.more.count) * row_bytes_;
   buffer.job.run = [](ComputeJob& job) {
     StepBuffer& coalescing = *static_cast<StepBuffer*>(job.context);
-    const HostRows& host_rows = *coalescing.host_rows;
-    coalescing.coalescer.coalesce(
+    HostRows& host_rows = *coalescing.host_rows;
+    host_rows.coalescer_.coalesce(
         host_rows.partition_, coalescing.first, coalescing.more,
-        [&host_rows](uint32_t row_key) { return host_rows.column_of_row_key(row_key); });
+        [&host_rows](uint32_t row_key) { return host_rows.column_of_row_key(row_key); },
+        coalescing.block.data());
   };
   buffer.job.done = [](ComputeJob& job) {
     StepBuffer& coalesced = *static_cast<StepBuffer*>(job.context);
-    coalesced.host_rows->send_rows(coalesced);
+    coalesced.host_rows->give_rows(coalesced);
   };
   compute_.submit(buffer.job);
 }
 
-void HostRows::send_rows(StepBuffer& buffer) {
-  const uint32_t dtype = buffer.first.values.dtype;
-  for (const uint32_t column : active_columns_) {
-    const uint32_t first = buffer.coalescer.group_first(column);
-    Send send;
-    send.header = {.kind = SectionKind::kLocalReduce,
-                   .encoding = Encoding::kRows,
-                   .flags = kSectionLast | kSectionContributed,
-                   .tag = options_.variable,
-                   .step = buffer.step};
-    // Converted where it enters the exchange.
-    send.format = {.element_bytes = bytes_of_sum(options_.sum),
-                   .source_bytes = bytes_of_dtype(dtype),
-                   .convert = converter(dtype, dtype_of(options_.sum))};
-    send.rows = {.row_keys = buffer.coalescer.row_keys() + first,
-                 .values = buffer.first.values.rows,
-                 .coalesced = buffer.coalescer.coalesced(),
-                 .order = buffer.coalescer.order() + first,
-                 .row_elements = slice_elements(),
-                 .suffix = options_.counted ? one_.data() : nullptr};
-    send.count = buffer.coalescer.group_count(column);
-    send.pending = buffer.pending;
-    ++*buffer.pending;
-    outbox_.add(columns_.leader(columns_.host(), column), send);
-  }
+void HostRows::give_rows(StepBuffer& buffer) {
+  for (const uint32_t column : active_columns_) send_rows(buffer, column);
   buffer.coalescing = false;
   --*buffer.pending;
 }
 
+// Or says where they lie. What the outbox borrows stays as it is until it is packed; the rows of
+// the block, until the step is over everywhere.
+void HostRows::send_rows(StepBuffer& buffer, uint32_t column) {
+  const uint32_t leader = columns_.leader(columns_.host(), column);
+  const uint32_t first = coalescer_.group_first(column);
+  StagedNote& note = buffer.notes[column];
+  note = {.block = {},
+          .rows = coalescer_.item_count(),
+          .first = first,
+          .count = coalescer_.group_count(column)};
+  if (leader != columns_.rank() && options_.staging != nullptr) {
+    note.block = options_.staging->place_for(leader, options_.variable, buffer.step);
+  }
+  Send send;
+  send.header = {.kind = SectionKind::kLocalReduce,
+                 .encoding = Encoding::kRows,
+                 .flags = kSectionLast | kSectionContributed,
+                 .tag = options_.variable,
+                 .step = buffer.step};
+  if (leader == columns_.rank() || note.block.buffer != 0) {
+    send.header.encoding = Encoding::kBytes;
+    send.bytes = reinterpret_cast<const std::byte*>(&note);
+    send.count = sizeof note;
+    send.whole = true;
+  } else {
+    send.format = {.element_bytes = bytes_of_sum(options_.sum),
+                   .source_bytes = bytes_of_sum(options_.sum)};
+    send.rows = {.row_keys = coalescer_.row_keys() + first,
+                 .values = buffer.block.data(),
+                 .order = coalescer_.order() + first,
+                 .row_elements = static_cast<uint32_t>(partition_.row_elements())};
+    send.count = note.count;
+  }
+  send.pending = buffer.pending;
+  ++*buffer.pending;
+  outbox_.add(leader, send);
+}
+
+// ---- what the ranks of the host give
+
 bool HostRows::on_section(uint32_t from, const Section& section) {
-  const SectionHeader& header = section.header;
   if (!leads_ || columns_.host_of(from) != columns_.host()) return false;
+  StepBuffer& buffer = step_buffer(section.header.step);
+  if (buffer.sources[columns_.local_of(from)].came != Came::kNothing) return false;
+  const bool note = section.header.encoding == Encoding::kBytes;
+  if (!(note ? on_note(from, buffer, section) : on_rows(from, buffer, section))) return false;
+  join_if_all_came(buffer);
+  return true;
+}
+
+bool HostRows::on_note(uint32_t from, StepBuffer& buffer, const Section& section) {
+  StagedNote note;
+  if (section.payload.size() != sizeof note || section.header.count != sizeof note ||
+      (section.header.flags & kSectionLast) == 0) {
+    return false;
+  }
+  std::memcpy(&note, section.payload.data(), sizeof note);
+  const uint32_t source = columns_.local_of(from);
+  if (note.rows > RowCoalescer::distinct_max(options_.rows_max, partition_) ||
+      note.first > note.rows || note.count > note.rows - note.first) {
+    return false;
+  }
+  const bool there = from == columns_.rank() ? note.block.buffer == 0 : is_there(from, note);
+  if (!there || !buffer.sum.spend(source, note.count)) return false;
+  buffer.sources[source].note = note;
+  buffer.noted_rows += note.count;
+  buffer.contributed |= (section.header.flags & kSectionContributed) != 0;
+  came(buffer, source, Came::kNote);
+  return true;
+}
+
+// What is not mapped here can be that of a rank whose end is known already, and about to be told.
+bool HostRows::is_there(uint32_t from, const StagedNote& note) const {
+  const Lending& lending = outbox_.lending();
+  if (note.block.buffer == 0 || note.block.offset % kArenaAlignmentBytes != 0) return false;
+  const uint64_t bytes = RowCoalescer::block_bytes(note.rows, row_bytes_);
+  return lending.find(from, note.block, bytes) != nullptr ||
+         (lending.may_share() && !lending.was_meant(from));
+}
+
+bool HostRows::on_rows(uint32_t from, StepBuffer& buffer, const Section& section) {
+  const SectionHeader& header = section.header;
   if (header.encoding != Encoding::kRows) return false;
   const auto mine = [this](uint32_t row_key) {
     return column_of_row_key(row_key) == columns_.my_column();
   };
   if (!check_row_keys(section, mine)) return false;
-  StepBuffer& buffer = step_buffer(header.step);
   const uint32_t source = columns_.local_of(from);
   if (!buffer.sum.add(source, header.count, section.payload)) return false;
-  if ((header.flags & kSectionLast) != 0) {
-    buffer.contributed |= (header.flags & kSectionContributed) != 0;
-    buffer.sum.end(source);
-  }
+  if ((header.flags & kSectionLast) == 0) return true;
+  buffer.contributed |= (header.flags & kSectionContributed) != 0;
+  came(buffer, source, Came::kAll);
+  buffer.sum.end(source);
   return true;
 }
 
 void HostRows::end(uint32_t from, uint64_t step) {
-  if (leads_) step_buffer(step).sum.end(columns_.local_of(from));
+  if (!leads_) return;
+  StepBuffer& buffer = step_buffer(step);
+  const uint32_t source = columns_.local_of(from);
+  if (buffer.sources[source].came != Came::kNothing) return;
+  came(buffer, source, Came::kAll);
+  buffer.sum.end(source);
+  join_if_all_came(buffer);
+}
+
+void HostRows::came(StepBuffer& buffer, uint32_t source, Came how) {
+  buffer.sources[source].came = how;
+  --buffer.missing;
+}
+
+// ---- rows that are read where they lie
+
+void HostRows::join_if_all_came(StepBuffer& buffer) {
+  if (buffer.missing > 0 || buffer.sum.complete()) return;
+  uint64_t left_bytes = kAtOnceBytes;
+  const bool at_once = buffer.noted_rows * row_bytes_ <= kAtOnceBytes;
+  if (!at_once || join(buffer, &left_bytes) == Turn::kMore) outbox_.lending().wake(this);
+}
+
+// The older of both steps first.
+bool HostRows::read_lent() {
+  uint64_t left_bytes = kTurnBytes;
+  bool more = false;
+  const bool swapped = step_buffers_[0].step > step_buffers_[1].step;
+  for (const size_t i : {swapped ? 1 : 0, swapped ? 0 : 1}) {
+    StepBuffer& buffer = step_buffers_[i];
+    if (buffer.missing > 0 || buffer.sum.complete()) continue;
+    const Turn turn = join(buffer, &left_bytes);
+    if (turn == Turn::kDone) user_.on_host_sum(buffer.step);
+    more |= turn == Turn::kMore;
+  }
+  return more;
+}
+
+HostRows::Turn HostRows::join(StepBuffer& buffer, uint64_t* left_bytes) {
+  for (; buffer.joining < buffer.sources.size(); ++buffer.joining, buffer.joined = 0) {
+    if (buffer.sources[buffer.joining].came != Came::kNote) continue;
+    const Turn turn = join_source(buffer, left_bytes);
+    if (turn != Turn::kDone) return turn;
+    buffer.sum.end(buffer.joining);
+  }
+  return Turn::kDone;
+}
+
+HostRows::Turn HostRows::join_source(StepBuffer& buffer, uint64_t* left_bytes) {
+  const StagedNote& note = buffer.sources[buffer.joining].note;
+  if (note.count == 0) return Turn::kDone;
+  const uint32_t rank = columns_.locals()[buffer.joining];
+  const bool own = rank == columns_.rank();
+  Lending& lending = outbox_.lending();
+  const uint64_t block_bytes = RowCoalescer::block_bytes(note.rows, row_bytes_);
+  const std::byte* const block =
+      own ? buffer.block.data() : lending.find(rank, note.block, block_bytes);
+  // Its loss is about to be told.
+  if (block == nullptr) return Turn::kGone;
+  if (!own && options_.rows_stay) {
+    options_.staging->lean_on(rank, note.block, block, buffer.step);
+  }
+  const uint64_t item_bytes = row_bytes_ + 2 * sizeof(uint32_t);
+  while (buffer.joined < note.count) {
+    if (*left_bytes == 0) return Turn::kMore;
+    const auto fit =
+        static_cast<uint32_t>(std::min<uint64_t>(*left_bytes / item_bytes, kRowsTogether));
+    const uint32_t count = std::min(note.count - buffer.joined, std::max(fit, 1u));
+    if (!join_items(buffer, block, count)) {
+      lending.misfit(rank);
+      return Turn::kGone;
+    }
+    buffer.joined += count;
+    if (!own) lending.count_read(count * item_bytes);
+    *left_bytes -= std::min(*left_bytes, count * item_bytes);
+  }
+  return Turn::kDone;
+}
+
+// False: not what may lie there.
+bool HostRows::join_items(StepBuffer& buffer, const std::byte* block, uint32_t count) {
+  const StagedNote& note = buffer.sources[buffer.joining].note;
+  const std::byte* const row_keys_there = block + note.rows * row_bytes_;
+  const uint64_t at = note.first + buffer.joined;
+  // Copied before they are looked at: their owner may write there whatever it likes.
+  std::array<uint32_t, kRowsTogether> row_keys, slots;
+  std::memcpy(row_keys.data(), row_keys_there + at * sizeof(uint32_t), count * sizeof(uint32_t));
+  std::memcpy(slots.data(), row_keys_there + (note.rows + at) * sizeof(uint32_t),
+              count * sizeof(uint32_t));
+  std::array<const std::byte*, kRowsTogether> rows;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (row_keys[i] >= partition_.rows() || slots[i] >= note.rows ||
+        column_of_row_key(row_keys[i]) != columns_.my_column()) {
+      return false;
+    }
+    rows[i] = block + slots[i] * row_bytes_;
+  }
+  return buffer.sum.join(std::span(row_keys).first(count), rows.data());
 }
 
 std::vector<uint32_t> HostRows::missing(uint64_t step) const {
   std::vector<uint32_t> missing;
   if (!leads_) return missing;
   for (const uint32_t local : columns_.locals()) {
-    if (!sum(step).ended(columns_.local_of(local))) missing.push_back(local);
+    const Source& source = step_buffer(step).sources[columns_.local_of(local)];
+    if (source.came == Came::kNothing) missing.push_back(local);
   }
   return missing;
 }

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// HostRows: a variable's rows inside one host. Each rank coalesces its slice and sends each row to
-// the leader of the column that the row belongs to; the leader sums what the ranks of its host
-// send. The first leg of every exchange of rows, whatever follows.
+// HostRows: a variable's rows inside one host. Each rank coalesces its slice into a block of
+// memory, its rows grouped by column; the leader of a column sums the rows of its host that belong
+// there. The first leg of every exchange of rows, whatever follows.
+//
+// A leader that has the block mapped (host_staging.h) is told where it lies, in a note, and so is
+// this rank itself; any other is sent its rows out of the block. What a note tells of is read once
+// every rank of the host has given or ended the step, in the order of the ranks: at once, or, where
+// it is much, in turns as Lending has them. Nothing of a block is believed: each row key and place
+// is copied, checked and then used. Where `rows_stay` of the options, a row that one rank alone
+// gave is not even copied: the sum names the place where it lies in that rank's block.
 //
 // Two steps at a time, as in exchange.h, whose calls of the same names these are. Owned by the
 // engine's owner; the only work that runs elsewhere is coalescing a slice, as a compute job.
@@ -18,22 +25,45 @@
 #include "base/arena.h"
 #include "base/compute.h"
 #include "collectives/exchange.h"
+#include "collectives/host_staging.h"
 #include "message/outbox.h"
 #include "variable/partition.h"
 #include "world/patterns.h"
 
 namespace parallax {
 
-class HostRows {
+// The payload of a section of leg 1 that tells where a rank's rows lie (Encoding::kBytes).
+struct StagedNote {
+  BufferPlace block;   // in no buffer: of this rank itself
+  uint32_t rows = 0;   // of the block, as RowCoalescer has it
+  uint32_t first = 0;  // of its items those of this column
+  uint32_t count = 0;
+  uint32_t unused = 0;
+};
+static_assert(sizeof(StagedNote) == 32);
+
+class HostRows final : private LentReader {
  public:
+  // Told that a sum which was read in turns is complete.
+  class User {
+   public:
+    virtual void on_host_sum(uint64_t step) = 0;
+
+   protected:
+    ~User() = default;
+  };
   // Who owns a row: by hash, or by ranges of row keys, where rows are made dense.
   enum class Owners : uint8_t { kHashed, kRanges };
 
   // All references outlive it.
   HostRows(const Columns& columns, const Partition& partition, Outbox& outbox, Compute& compute,
-           const ExchangeOptions& options, Owners owners);
+           const ExchangeOptions& options, Owners owners, User& user);
+  ~HostRows();
   HostRows(const HostRows&) = delete;
   HostRows& operator=(const HostRows&) = delete;
+
+  // Of the block of a variable's slice.
+  static uint64_t block_bytes(const Partition& partition, uint64_t rows_max, SumType sum);
 
   void lay_out(Arena& arena);
   void open(uint64_t step);
@@ -61,9 +91,7 @@ class HostRows {
   // Active owners of a column on this host, but for the column's leader: where hosts have different
   // numbers of ranks.
   std::vector<uint32_t> owners_beside_leader(uint32_t column) const;
-  uint32_t column_of_row_key(uint32_t row_key) const {
-    return columns_.column_of(owner_of(row_key));
-  }
+  uint32_t column_of_row_key(uint32_t row_key) const { return column_of_[owner_of(row_key)]; }
   // The most rows that a host, or the ranks of one, can send of those of this rank's column.
   uint64_t column_rows() const;
 
@@ -72,17 +100,31 @@ class HostRows {
   bool check_row_keys(const Section& section, Belongs belongs) const;
 
  private:
+  // How far a rank of this host is.
+  enum class Came : uint8_t { kNothing, kNote, kAll };
+  struct Source {
+    Came came = Came::kNothing;
+    StagedNote note;  // where it has come
+  };
   struct StepBuffer {
     uint64_t step = 0;
     HostRows* host_rows = nullptr;
-    RowCoalescer coalescer;
+    std::span<std::byte> block;
+    std::span<StagedNote> notes;  // by column: to its leader
     ComputeJob job;
     RowSlice first, more;
     uint32_t* pending = nullptr;
     bool coalescing = false;
     bool contributed = false;
+    // Of a leader:
     RowAccumulator sum;
+    std::span<Source> sources;  // by rank of the host
+    uint32_t missing = 0;       // of them
+    uint64_t noted_rows = 0;
+    uint32_t joining = 0;  // the source whose rows are read next, and which of them
+    uint32_t joined = 0;
   };
+  enum class Turn : uint8_t { kDone, kMore, kGone };
 
   StepBuffer& step_buffer(uint64_t step) { return step_buffers_[step & 1]; }
   const StepBuffer& step_buffer(uint64_t step) const { return step_buffers_[step & 1]; }
@@ -90,7 +132,17 @@ class HostRows {
   uint32_t slice_elements() const {
     return static_cast<uint32_t>(partition_.row_elements()) - (options_.counted ? 1 : 0);
   }
-  void send_rows(StepBuffer& buffer);
+  void give_rows(StepBuffer& buffer);
+  void send_rows(StepBuffer& buffer, uint32_t column);
+  [[nodiscard]] bool on_note(uint32_t from, StepBuffer& buffer, const Section& section);
+  bool is_there(uint32_t from, const StagedNote& note) const;
+  [[nodiscard]] bool on_rows(uint32_t from, StepBuffer& buffer, const Section& section);
+  void came(StepBuffer& buffer, uint32_t source, Came how);
+  void join_if_all_came(StepBuffer& buffer);
+  bool read_lent() override;
+  Turn join(StepBuffer& buffer, uint64_t* left_bytes);
+  Turn join_source(StepBuffer& buffer, uint64_t* left_bytes);
+  [[nodiscard]] bool join_items(StepBuffer& buffer, const std::byte* block, uint32_t count);
 
   const Columns& columns_;
   const Partition& partition_;
@@ -98,10 +150,13 @@ class HostRows {
   Compute& compute_;
   const ExchangeOptions options_;
   const Owners owners_;
+  User& user_;
   const size_t row_bytes_;
-  alignas(8) std::array<std::byte, 8> one_ = {};  // a 1 of the sum type
+  std::vector<uint32_t> column_of_;  // by owner: asked of every row
   std::vector<uint32_t> active_columns_;
   bool leads_ = false;
+  // Of both steps: a slice is coalesced and given before the next step may start.
+  RowCoalescer coalescer_;
   std::array<StepBuffer, 2> step_buffers_;
 };
 

@@ -12,7 +12,8 @@ MadeDense::MadeDense(const Columns& columns, const Partition& partition, Outbox&
                      Compute& compute, const ExchangeOptions& options)
     : partition_(partition),
       sum_(options.sum),
-      host_rows_(columns, partition, outbox, compute, options, HostRows::Owners::kRanges),
+      host_rows_(columns, partition, outbox, compute, options_of_host(options),
+                 HostRows::Owners::kRanges, *this),
       dense_(columns, partition, outbox, options, direct_algorithm(), true) {
   if (!host_rows_.leads()) return;
   uint64_t row = 0;

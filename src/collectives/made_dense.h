@@ -21,7 +21,7 @@
 
 namespace parallax {
 
-class MadeDense final : public Exchange {
+class MadeDense final : public Exchange, private HostRows::User {
  public:
   // All references outlive the exchange.
   MadeDense(const Columns& columns, const Partition& partition, Outbox& outbox, Compute& compute,
@@ -50,7 +50,12 @@ class MadeDense final : public Exchange {
 
   StepBuffer& step_buffer(uint64_t step) { return step_buffers_[step & 1]; }
   void lay_out(Arena& arena);
+  static ExchangeOptions options_of_host(ExchangeOptions options) {
+    options.rows_stay = false;
+    return options;
+  }
   void scatter(uint64_t step);
+  void on_host_sum(uint64_t step) override { forward_if_complete(step); }
   void forward_if_complete(uint64_t step);
 
   const Partition& partition_;

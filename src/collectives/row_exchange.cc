@@ -26,7 +26,8 @@ RowExchange::RowExchange(const Columns& columns, const Partition& partition, Out
       options_(options),
       algorithm_(algorithm),
       row_bytes_(size_t{bytes_of_sum(options.sum)} * partition.row_elements()),
-      host_rows_(columns, partition, outbox, compute, options, HostRows::Owners::kHashed),
+      host_rows_(columns, partition, outbox, compute, options_of_host(columns, options, algorithm),
+                 HostRows::Owners::kHashed, *this),
       by_census_(holds_census(columns, options, algorithm)),
       returned_(columns, partition, host_rows_, outbox, options, algorithm.down, by_census_) {
   reduces_ =
@@ -36,6 +37,15 @@ RowExchange::RowExchange(const Columns& columns, const Partition& partition, Out
   for (uint32_t host = 0; host < columns.host_count(); ++host) {
     sources_.push_back(columns.leader(host, columns.column_of(columns.rank())));
   }
+}
+
+// Only what an owner keeps, and sums for nobody else, may stay where it was given.
+ExchangeOptions RowExchange::options_of_host(const Columns& columns, ExchangeOptions options,
+                                             const RowAlgorithm& algorithm) {
+  const bool kept = columns.host_count() == 1 && algorithm.down == ReturnTo::kNobody;
+  const bool alone = columns.locals().size() == 1;
+  options.rows_stay = options.rows_stay && kept && (alone || options.staging != nullptr);
+  return options;
 }
 
 // Where hosts are many, unless they are more than a census has marks for.
@@ -377,6 +387,7 @@ ReducedGradient RowExchange::owned(uint64_t step) const {
   part.row_count = total(buffer).row_count();
   part.row_keys = total(buffer).row_keys();
   part.values = total(buffer).values();
+  part.places = total(buffer).places();
   return part;
 }
 

@@ -30,7 +30,7 @@
 
 namespace parallax {
 
-class RowExchange final : public Exchange {
+class RowExchange final : public Exchange, private HostRows::User {
  public:
   // All references outlive the exchange.
   RowExchange(const Columns& columns, const Partition& partition, Outbox& outbox, Compute& compute,
@@ -72,6 +72,8 @@ class RowExchange final : public Exchange {
   const RowAccumulator& total(const StepBuffer& buffer) const {
     return one_host() ? host_rows_.sum(buffer.step) : buffer.total;
   }
+  static ExchangeOptions options_of_host(const Columns& columns, ExchangeOptions options,
+                                         const RowAlgorithm& algorithm);
   static bool holds_census(const Columns& columns, const ExchangeOptions& options,
                            const RowAlgorithm& algorithm);
   void found_census();
@@ -80,6 +82,7 @@ class RowExchange final : public Exchange {
   [[nodiscard]] bool on_host_reduce(uint32_t from, const Section& section);
   [[nodiscard]] bool on_arrived(uint32_t from, const Section& section);
   [[nodiscard]] bool on_census(uint32_t from, const Section& section);
+  void on_host_sum(uint64_t step) override { forward_if_complete(step_buffer(step)); }
   void forward_if_complete(StepBuffer& buffer);
   void forward_to_owners(StepBuffer& buffer);
   void forward_to_hosts(StepBuffer& buffer);

@@ -24,6 +24,11 @@ bool in_pieces(const JobCalls& job_calls, const CollectiveCalls& collectives) {
   return job_calls.filling() || collectives.rounds().giving();
 }
 
+Status misfit(const std::string& name, const std::string& what, uint32_t rank) {
+  return internal(name + " " + what + "; check that all ranks run the same version")
+      .about_peer(rank);
+}
+
 }  // namespace
 
 Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, Compute& compute,
@@ -134,7 +139,14 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                        .row_calls = row_calls_,
                        .collective_calls = collective_calls_,
                        .loss_watch = loss_watch_,
-                       .outbox = outbox_}) {}
+                       .outbox = outbox_}) {
+  outbox_.lending().set_misfit([this](uint32_t rank) {
+    if (!failure_.status().ok()) return;
+    failure_.fail(misfit(rank_name(options_.view.hosts, rank),
+                         "has left what does not fit where its rows are read", rank),
+                  SectionKind::kAbort, rank);
+  });
+}
 
 Engine::~Engine() = default;
 
@@ -297,14 +309,12 @@ void Engine::dispatch(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   traffic_.take_section(from, header);
   if (layer_handlers_.take(from, section) || !failure_.status().ok()) return;
-  failure_.fail(
-      internal(rank_name(options_.view.hosts, from) + " sent a message that does not fit (" +
-               name_of(header.kind) + ", variable or tag " + std::to_string(header.tag) +
-               ", step " + std::to_string(header.step) +
-               "); check that all ranks run the same "
-               "version")
-          .about_peer(from),
-      SectionKind::kAbort, from);
+  failure_.fail(misfit(rank_name(options_.view.hosts, from),
+                       std::string("sent a message that does not fit (") + name_of(header.kind) +
+                           ", variable or tag " + std::to_string(header.tag) + ", step " +
+                           std::to_string(header.step) + ")",
+                       from),
+                SectionKind::kAbort, from);
 }
 
 // ---- reports

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/log.h"
+#include "collectives/host_rows.h"
 
 namespace parallax {
 
@@ -31,10 +32,14 @@ Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Com
       compute_(std::make_unique<ComputeShare>(compute)),
       algorithms_(std::make_unique<AlgorithmChoice>(view_.hosts)),
       entries_(std::make_unique<Entries>(columns_, options_.boards ? outbox.boards() : nullptr)),
+      staging_(std::make_unique<HostStaging>(columns_, outbox.lending())),
       table_memory_(columns_, outbox.lending()),
       pulls_(columns_, outbox) {}
 
 std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Method method) const {
+  // Until they are applied, which is then done in the pass that has asked whether they can be read.
+  const bool rows_stay = runtime.variable->managed() && method == Method::kPushPull &&
+                         !runtime.facts.on_device && compute_->at_once();
   return make_exchange(columns_, runtime.gradient_partition(method), outbox_, *compute_,
                        {.variable = runtime.id,
                         .method = method,
@@ -46,7 +51,9 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
                         .counts_contributors = runtime.variable->counts_contributors(),
                         .marker_hosts_max = options_.marker_hosts_max,
                         .algorithms = algorithms_.get(),
-                        .entries = entries_.get()});
+                        .entries = entries_.get(),
+                        .staging = staging_.get(),
+                        .rows_stay = rows_stay});
 }
 
 namespace {
@@ -69,6 +76,19 @@ std::unique_ptr<VariableRuntime> new_runtime(uint32_t number, const Variable& va
   return runtime;
 }
 
+// Of a block of each variable's rows, where the ranks of the host read them.
+std::vector<uint64_t> staged_bytes(std::span<const std::unique_ptr<VariableRuntime>> runtimes) {
+  std::vector<uint64_t> bytes;
+  for (const auto& runtime : runtimes) {
+    const Variable& variable = *runtime->variable;
+    bytes.push_back(
+        variable.ids_declared()
+            ? HostRows::block_bytes(runtime->owned_gradient, variable.rows_max, variable.sum_type())
+            : 0);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Status Group::add(std::span<const Variable* const> variables, uint64_t finished) {
@@ -78,6 +98,7 @@ Status Group::add(std::span<const Variable* const> variables, uint64_t finished)
     runtimes_.push_back(new_runtime(size(), *variable, view_));
   }
   const auto added = std::span(runtimes_).subspan(first);
+  staging_->add(staged_bytes(added));
   const Plan plan = initial_plan(facts(), topology(), options_.plan_mode);
   for (const auto& each : added) {
     VariableRuntime& runtime = *each;
@@ -208,6 +229,7 @@ Footprint Group::footprint(const VariableRuntime& runtime) const {
   // needed_bytes() lays the exchange out anew, which would lose one that is reserved.
   const size_t reserved = runtime.exchange->arena().reserved_bytes();
   footprint.buffer_bytes = reserved > 0 ? reserved : runtime.exchange->needed_bytes();
+  footprint.buffer_bytes += staging_->reserved_bytes(runtime.id);
   for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
     if (sum != nullptr) footprint.buffer_bytes += sum->needed_bytes();
   }
@@ -235,14 +257,6 @@ std::vector<Footprint> Group::footprints() const {
   return footprints;
 }
 
-std::vector<Footprint> Group::footprints_of_all_groups() const {
-  std::vector<Footprint> all = footprints();
-  if (!options_.other_footprints) return all;
-  std::vector<Footprint> others = options_.other_footprints();
-  std::move(others.begin(), others.end(), std::back_inserter(all));
-  return all;
-}
-
 namespace {
 
 Status check_memory_max(const std::vector<Footprint>& footprints, const std::string& name,
@@ -266,7 +280,11 @@ Status check_memory_max(const std::vector<Footprint>& footprints, const std::str
 // As if every rank of the host owned as much as this one, as long as slots are shared evenly.
 Status Group::check_memory() const {
   if (options_.memory_max_bytes == 0 && options_.memory_check == MemoryCheck::kOff) return {};
-  const std::vector<Footprint> footprints = footprints_of_all_groups();
+  std::vector<Footprint> footprints = this->footprints();
+  if (options_.other_footprints) {
+    std::vector<Footprint> others = options_.other_footprints();
+    std::move(others.begin(), others.end(), std::back_inserter(footprints));
+  }
   PARALLAX_RETURN_IF_ERROR(check_memory_max(footprints, name(), options_.memory_max_bytes,
                                             footprints.size() > runtimes_.size()));
   if (options_.memory_check == MemoryCheck::kOff) return {};
@@ -308,6 +326,7 @@ Plan Group::plan() const {
 bool Group::fits_memory(const VariableRuntime& runtime, const VariablePlan& plan) const {
   if (options_.memory_max_bytes == 0 || plan == runtime.plan) return true;
   uint64_t bytes = options_.other_footprints ? total_bytes(options_.other_footprints()) : 0;
+  bytes += staging_->reserved_bytes();
   for (const auto& each : runtimes_) {
     bytes += each->exchange->arena().reserved_bytes();
     const VariableRuntime::Change& change = each->change;
@@ -351,6 +370,7 @@ Group::MemoryUse Group::memory_use(const VariableRuntime& runtime) const {
     use.reserved_bytes += arena.reserved_bytes();
     use.touched_bytes += arena.touched_bytes();
   });
+  use.reserved_bytes += staging_->reserved_bytes(runtime.id);
   if (runtime.table != nullptr && runtime.table->store() != nullptr) {
     use.device = runtime.table->store()->device();
     use.device_bytes = runtime.table->store()->device_bytes();
@@ -359,7 +379,7 @@ Group::MemoryUse Group::memory_use(const VariableRuntime& runtime) const {
 }
 
 uint64_t Group::reserved_bytes() const {
-  uint64_t bytes = 0;
+  uint64_t bytes = staging_->reserved_bytes();
   for (const auto& runtime : runtimes_) {
     look_at_arenas(*runtime, [&bytes](const Arena& arena) { bytes += arena.reserved_bytes(); });
   }
@@ -367,7 +387,7 @@ uint64_t Group::reserved_bytes() const {
 }
 
 uint64_t Group::touched_bytes() const {
-  uint64_t bytes = 0;
+  uint64_t bytes = staging_->touched_bytes();
   for (const auto& runtime : runtimes_) {
     look_at_arenas(*runtime, [&bytes](const Arena& arena) { bytes += arena.touched_bytes(); });
   }

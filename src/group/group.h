@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "collectives/algorithm_choice.h"
 #include "collectives/entries.h"
+#include "collectives/host_staging.h"
 #include "device/device_share.h"
 #include "group/footprint.h"
 #include "group/table_memory.h"
@@ -72,6 +73,8 @@ class Group {
   }
   // Of the tables that it has, or that a plan moves.
   TableMemory& table_memory() { return table_memory_; }
+  // Where the ranks of this host read what this rank pushes.
+  const HostStaging& staging() const { return *staging_; }
   PullExchange& pulls() { return pulls_; }
   const PullExchange& pulls() const { return pulls_; }
   // What its ranks say of steps on boards, where they have any.
@@ -141,7 +144,6 @@ class Group {
   Status reserve(VariableRuntime& runtime, uint64_t finished);
   Status reserve_table_on_device(VariableRuntime& runtime);
   Footprint footprint(const VariableRuntime& runtime) const;
-  std::vector<Footprint> footprints_of_all_groups() const;
   template <typename Look>
   void look_at_arenas(const VariableRuntime& runtime, Look look) const;
   Status check_memory() const;
@@ -152,7 +154,8 @@ class Group {
   Outbox& outbox_;
   const std::unique_ptr<ComputeShare> compute_;
   const std::unique_ptr<AlgorithmChoice> algorithms_;
-  const std::unique_ptr<Entries> entries_;  // goes after the exchanges
+  const std::unique_ptr<Entries> entries_;      // goes after the exchanges
+  const std::unique_ptr<HostStaging> staging_;  // the same
   std::vector<std::unique_ptr<VariableRuntime>> runtimes_;
   TableMemory table_memory_;  // goes before the tables
   PullExchange pulls_;

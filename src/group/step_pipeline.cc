@@ -127,8 +127,10 @@ void StepPipeline::ended(uint32_t rank, uint64_t step) {
 Status StepPipeline::advance(Finished* finished) {
   if (!window_.is_ending(window_.next_to_vote())) return {};
   StepState& step = state(window_.next_to_vote());
+  const HostStaging& staging = parts_.group.staging();
   // A vote to all speaks of no sum, so it goes beside what it is about, not behind it.
-  if (step.ended_sent && !step.voted && (votes_to_all_ || reduced(step))) vote(step);
+  const auto summed = [&] { return reduced(step) && staging.readable(step.step); };
+  if (step.ended_sent && !step.voted && (votes_to_all_ || summed())) vote(step);
   if (votes_to_all_) {
     bool complete = false;
     PARALLAX_RETURN_IF_ERROR(all_votes_.take_complete(&complete));
@@ -136,7 +138,7 @@ Status StepPipeline::advance(Finished* finished) {
   } else if (parts_.trees[TreeKind::kVote].take_complete()) {
     pass_votes_on();
   }
-  if (step.decided && !step.applying && delivered(step)) apply(step);
+  if (step.decided && !step.applying && delivered(step) && staging.readable(step.step)) apply(step);
   if (!step.applying || step.applies.left > 0) return {};
   if (step.applies.failed != UINT32_MAX) return rule_failure(step);
   // The updates have run. New plans are laid out, variables whose placement changes with the next

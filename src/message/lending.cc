@@ -59,6 +59,11 @@ BufferPlace Lending::place_for(uint32_t to, const void* data, uint64_t bytes) co
   return transport_.peer_memory()->mapped_by(to, place.buffer) ? place : BufferPlace();
 }
 
+bool Lending::has_mapped(uint32_t rank, uint64_t buffer) const {
+  const PeerMemory* const memory = transport_.peer_memory();
+  return memory != nullptr && memory->mapped_by(rank, buffer);
+}
+
 uint64_t Lending::lend(uint32_t to, uint64_t bytes, uint32_t* pending, const ByteRange& pages) {
   PARALLAX_CHECK(pending != nullptr);
   if (free_.empty()) {

@@ -24,6 +24,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "transport/peer_memory.h"
@@ -88,6 +90,8 @@ class Lending {
   BufferPlace place_of(const void* data, uint64_t bytes) const;
   // Where these bytes lie for that rank; in no buffer: it can't read them.
   BufferPlace place_for(uint32_t to, const void* data, uint64_t bytes) const;
+  // The rank has said that it has this rank's buffer mapped.
+  bool has_mapped(uint32_t rank, uint64_t buffer) const;
   // One more loan, of so many bytes, which *pending counts; `pages`: those of them that the rank
   // may write. Returns its number.
   uint64_t lend(uint32_t to, uint64_t bytes, uint32_t* pending, const ByteRange& pages = {});
@@ -104,6 +108,13 @@ class Lending {
   const std::byte* find(uint32_t rank, const BufferPlace& place, uint64_t bytes) const;
   std::byte* find_writable(uint32_t rank, const BufferPlace& place, uint64_t bytes) const;
   bool was_meant(uint32_t rank) const;
+
+  // Who ends the job for a rank whose memory holds what it may not hold, which shows only as it is
+  // read.
+  void set_misfit(std::function<void(uint32_t rank)> misfit) { misfit_ = std::move(misfit); }
+  void misfit(uint32_t rank) const {
+    if (misfit_) misfit_(rank);
+  }
 
   // So many bytes were read, or written, where they lay.
   void count_read(uint64_t bytes) { counts_.read_bytes += bytes; }
@@ -151,6 +162,7 @@ class Lending {
   std::vector<Loan> loans_;
   std::vector<uint32_t> free_;  // places
   std::vector<LentReader*> awake_;
+  std::function<void(uint32_t rank)> misfit_;
   Counts counts_;
 };
 

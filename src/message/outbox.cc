@@ -328,7 +328,7 @@ bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
   if (room < sizeof(SectionHeader)) return false;
   const uint64_t left = send.count - send.packed;
   const uint64_t fit = std::min(left, items_that_fit(send, room - sizeof(SectionHeader)));
-  const bool whole = send.blob != UINT32_MAX;  // control is never cut
+  const bool whole = send.whole || send.blob != UINT32_MAX;  // control is never cut
   // A send without items is a section too: its flags are what it has to say.
   if (left > 0 && (fit == 0 || (whole && fit < left))) {
     PARALLAX_CHECK(buffer.section_count > 0);  // else it would never fit
@@ -424,15 +424,8 @@ void Outbox::write_payload(const Send& send, uint64_t count, std::byte* out) con
   const size_t source_row_bytes = size_t{format.source_bytes} * rows.row_elements;
   for (uint64_t i = 0; i < count; ++i, out += row_bytes) {
     const size_t slot = slot_of(send.packed + i);
-    if (rows.coalesced != nullptr && (slot & kCoalescedSlot) != 0) {
-      std::memcpy(out, rows.coalesced + (slot & ~size_t{kCoalescedSlot}) * row_bytes, row_bytes);
-      continue;
-    }
     convert_or_copy(format.convert, rows.values + slot * source_row_bytes, out, rows.row_elements,
                     format.element_bytes);
-    if (rows.suffix != nullptr) {
-      std::memcpy(out + row_bytes - format.element_bytes, rows.suffix, format.element_bytes);
-    }
   }
 }
 

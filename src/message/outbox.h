@@ -29,9 +29,6 @@
 
 namespace parallax {
 
-// An item's slot with this bit set is found in `coalesced`, not in `values`.
-inline constexpr uint32_t kCoalescedSlot = 0x80000000u;
-
 // How numbers in memory become numbers on the wire while they are packed.
 struct WireFormat {
   uint32_t element_bytes = sizeof(float);  // on the wire
@@ -42,14 +39,10 @@ struct WireFormat {
 // Rows scattered in memory. Item i of a send has the row key row_keys[i], and its row is row `slot`
 // of values, with slot = order[i], or i where there is no order.
 struct RowSource {
-  const uint32_t* row_keys = nullptr;    // null: a send of values alone
-  const std::byte* values = nullptr;     // null: a send of row keys alone
-  const std::byte* coalesced = nullptr;  // rows of the slots that have kCoalescedSlot set, as on
-                                         // the wire
+  const uint32_t* row_keys = nullptr;  // null: a send of values alone
+  const std::byte* values = nullptr;   // null: a send of row keys alone
   const uint32_t* order = nullptr;
-  uint32_t row_elements = 0;          // of `values`
-  const std::byte* suffix = nullptr;  // one element more that ends every row of `values`, as on the
-                                      // wire; rows of `coalesced` have it already
+  uint32_t row_elements = 0;
 };
 
 struct PlaceOffer;
@@ -74,6 +67,7 @@ struct Send {
   // Goes before other data to the peer, whenever that was added: what completes something there,
   // and was read or written here just now, so that it is still in the cache.
   bool ahead = false;
+  bool whole = false;  // bytes, up to kControlBytesMax: in one section
   const std::byte* bytes = nullptr;
   uint64_t count = 0;  // items, elements or bytes in all
   uint64_t packed = 0;
@@ -84,9 +78,7 @@ struct Send {
   uint32_t blob = UINT32_MAX;  // owns this blob (send_bytes)
 
   // Of one item's values on the wire.
-  size_t row_bytes() const {
-    return size_t{format.element_bytes} * (rows.row_elements + (rows.suffix != nullptr ? 1 : 0));
-  }
+  size_t row_bytes() const { return size_t{format.element_bytes} * rows.row_elements; }
 };
 
 // Sees what is packed, for the counters. Implemented by the engine.

@@ -255,7 +255,8 @@ int Table::apply_own(const ReducedGradient& gradient, const UpdateArguments& wit
                          : ids         ? gradient.count * element_bytes_ / row_bytes
                                        : gradient.count / width;
   for (uint64_t i = 0; i < count; ++i) {
-    const std::byte* values = gradient.values + i * row_bytes;
+    const std::byte* values =
+        gradient.rows ? gradient.row(static_cast<uint32_t>(i)) : gradient.values + i * row_bytes;
     uint64_t id = gradient.first / width + i;
     uint64_t here = id - first_element_ / width;
     if (ids) {
@@ -275,7 +276,6 @@ void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& wit
                      const Rule& rule) {
   const Decay<T> decay(with);
   const double scale = decay.sign * with.scale;
-  const bool ids = partition_.ids_declared();
   const uint64_t width = row_elements();
   const uint64_t gradient_width = width + (gradient.counted ? 1 : 0);
   const T* gradients = reinterpret_cast<const T*>(gradient.values);
@@ -301,16 +301,17 @@ void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& wit
         const uint32_t together = std::min(gradient.row_count - first, kRowsTogether);
         for (uint32_t i = 0; i < together; ++i) {
           rows[i] = row_of(gradient.row_keys[first + i]);
+          __builtin_prefetch(gradient.row(first + i));
           __builtin_prefetch(arrays[0] + rows[i] * width, 1);
           if (arrays[1] != nullptr) __builtin_prefetch(arrays[1] + rows[i] * state_width, 1);
         }
         for (uint32_t i = 0; i < together; ++i) {
           apply_row(rows[i] * width, rows[i] * state_width,
-                    gradients + (first + i) * gradient_width, width);
+                    reinterpret_cast<const T*>(gradient.row(first + i)), width);
         }
       }
     });
-  } else if (!ids) {
+  } else if (!partition_.ids_declared()) {
     // In pieces, so that a value that decays is still in the cache when it is updated. No rule of
     // such a variable looks beyond an element.
     constexpr uint64_t kPiece = 4096;

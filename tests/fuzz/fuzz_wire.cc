@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/host_rows.h"
 #include "fuzz/wire_job.h"
 #include "message/wire.h"
 #include "support/engine_world.h"
@@ -88,6 +89,42 @@ const Recording& recording_of(const Choice& choice) {
 
 // A transport whose peers are the input: what is sent to them is gone, or, where they take nothing,
 // refused.
+// Of a peer of the same host one buffer, in which is what the input says, as numbers of 32 bits; a
+// word behind it, which the sanitizers watch.
+class PeersBuffer final : public PeerMemory {
+ public:
+  static constexpr uint64_t kNumber = 1;
+
+  void fill(std::span<const std::byte> numbers) {
+    for (size_t i = 0; i < numbers.size() && i < numbers_.size(); ++i) {
+      numbers_[i] = static_cast<uint32_t>(numbers[i]);
+      if (numbers_[i] == UINT8_MAX) numbers_[i] = UINT32_MAX;
+    }
+  }
+  bool share(const SharedMemory& memory) override {
+    own_ = memory.base;
+    return true;
+  }
+  void unshare(const void*) override {}
+  // Only of what is shared as it is made: nothing is lent.
+  BufferPlace place_of(const void* data, uint64_t) const override {
+    return {.buffer = data == own_ ? kNumber : 0};
+  }
+  bool mapped_by(uint32_t, uint64_t) const override { return true; }
+  const std::byte* find(uint32_t, const BufferPlace& place, uint64_t bytes) override {
+    const uint64_t all = numbers_.size() * sizeof(uint32_t);
+    if (place.buffer != kNumber || place.offset > all || bytes > all - place.offset) return nullptr;
+    return reinterpret_cast<const std::byte*>(numbers_.data()) + place.offset;
+  }
+  void retract(uint32_t) override {}
+  bool was_meant(uint32_t) const override { return true; }
+  PeerMemoryCounts counts() const override { return {}; }
+
+ private:
+  std::vector<uint32_t> numbers_ = std::vector<uint32_t>(200);
+  const std::byte* own_ = nullptr;
+};
+
 class Wires final : public Transport {
  public:
   std::string_view name() const override { return "fuzz"; }
@@ -109,6 +146,7 @@ class Wires final : public Transport {
   int wait_fd() const override { return -1; }
   bool arm() override { return true; }
   void forget(uint32_t rank) override { gone_[rank] = true; }
+  PeerMemory* peer_memory() override { return &buffer; }
 
   // A message of sections, which a header goes before: an engine drops what has that wrong.
   void arrive(uint32_t from, std::span<const std::byte> sections, uint32_t section_count) {
@@ -122,6 +160,7 @@ class Wires final : public Transport {
   }
 
   std::array<bool, kRanks> held = {};
+  PeersBuffer buffer;
 
  private:
   std::array<bool, kRanks> gone_ = {};
@@ -306,9 +345,26 @@ class Player {
       edited_.push_back(number);
       edited_.resize(edited_.size() + width - 1);
     }
+    if (header.kind == SectionKind::kLocalReduce && header.encoding == Encoding::kBytes) {
+      add_note(&header);
+    }
     header.payload_bytes = static_cast<uint32_t>(edited_.size() - sizeof header);
     std::memcpy(edited_.data(), &header, sizeof header);
     wires_.arrive(peer, edited_, 1);
+  }
+
+  // Where rows lie, near to what is right, and what is there.
+  void add_note(SectionHeader* header) {
+    const uint64_t offset = uint64_t{input_.byte()} & 0x43;
+    StagedNote note;
+    note.block = {PeersBuffer::kNumber, offset};
+    note.rows = input_.byte() % 24;
+    note.first = input_.byte() % 24;
+    note.count = input_.byte() % 24;
+    wires_.buffer.fill(input_.take(input_.byte()));
+    header->count = sizeof note;
+    edited_.resize(sizeof *header + sizeof note);
+    std::memcpy(&edited_[sizeof *header], &note, sizeof note);
   }
 
   static uint32_t count(std::span<const std::byte> sections) {

@@ -168,6 +168,134 @@ TEST_P(RowAccumulatorTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
   }
 }
 
+// A source's rows as it has them where they are read, begun from +0.
+struct StagedSource {
+  std::vector<uint32_t> keys;
+  std::vector<float> rows;
+  std::vector<const std::byte*> places;
+
+  explicit StagedSource(const Source& source) {
+    for (const Part& part : source.parts) {
+      const std::byte* const from = part.payload.span().data();
+      const size_t before = keys.size();
+      keys.resize(before + part.count);
+      rows.resize(keys.size() * kWidth);
+      std::memcpy(&keys[before], from, part.count * sizeof(uint32_t));
+      std::memcpy(&rows[before * kWidth], from + part.count * sizeof(uint32_t),
+                  part.count * kWidth * sizeof(float));
+    }
+    for (float& number : rows) number += 0.0f;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      places.push_back(reinterpret_cast<const std::byte*>(&rows[i * kWidth]));
+    }
+  }
+  bool has_rows_of(const Source& source) const {
+    const StagedSource anew(source);
+    return std::equal(rows.begin(), rows.end(), anew.rows.begin(), anew.rows.end(), same_bits);
+  }
+  bool join(RowAccumulator* accumulator, uint32_t at) const {
+    for (size_t i = 0; i < keys.size(); i += kRowsTogether) {
+      const size_t some = std::min<size_t>(keys.size() - i, kRowsTogether);
+      if (!accumulator->join(std::span(keys).subspan(i, some), &places[i])) return false;
+    }
+    accumulator->end(at);
+    return true;
+  }
+};
+
+// Some sources send their rows, the others' are read where they lie, in the order of the sources,
+// once all have come. Tells of each row key where the only source that has it has it, if that is
+// one of the others.
+std::map<uint32_t, const std::byte*> sum_both_ways(SeededRandom& random, RowAccumulator* sum,
+                                                   const std::vector<Source>& sources,
+                                                   std::vector<StagedSource>* staged) {
+  std::map<uint32_t, const std::byte*> only;
+  std::vector<uint32_t> joined;
+  for (uint32_t at = 0; at < sources.size(); ++at) {
+    const StagedSource& rows = staged->emplace_back(sources[at]);
+    const bool sends = random.chance(40);
+    for (const Part& part : sources[at].parts) {
+      EXPECT_TRUE(sends ? sum->add(at, part.count, part.payload.span())
+                        : sum->spend(at, part.count));
+    }
+    for (size_t i = 0; i < rows.keys.size(); ++i) {
+      const auto [place, first] = only.try_emplace(rows.keys[i], sends ? nullptr : rows.places[i]);
+      if (!first) place->second = nullptr;
+    }
+    sends ? sum->end(at) : joined.push_back(at);
+  }
+  for (const uint32_t at : joined) EXPECT_TRUE((*staged)[at].join(sum, at));
+  EXPECT_TRUE(sum->complete());
+  return only;
+}
+
+// Given sources of both kinds, expect the naive sum; where rows may stay, those that one source
+// alone gave where that has them.
+TEST_P(RowAccumulatorTest, JoinedRowsAreSummedAsSentOnesAre) {
+  const bool ordered = GetParam();
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SeededRandom random(seed);
+    const auto count = static_cast<uint32_t>(random.between(1, 7));
+    const bool rows_stay = random.chance(50);
+    Arena arena;
+    RowAccumulator accumulator;
+    reserve(&arena, &accumulator,
+            RowAccumulatorOptions{.sources = count,
+                                  .rows_max = kRowKeys,
+                                  .source_rows_max = kRowKeys,
+                                  .row_elements = kWidth,
+                                  .ordered = ordered,
+                                  .rows_stay = rows_stay});
+    for (int step = 0; step < 3; ++step) {
+      accumulator.clear();
+      NaiveRows naive;
+      std::vector<Source> sources(count);
+      for (Source& source : sources) source = draw_rows(random, &naive);
+      std::vector<StagedSource> staged;
+      staged.reserve(count);
+      const auto only = sum_both_ways(random, &accumulator, sources, &staged);
+      for (uint32_t at = 0; at < count; ++at) {
+        EXPECT_TRUE(staged[at].has_rows_of(sources[at])) << "who reads has written";
+      }
+      ASSERT_EQ(accumulator.row_count(), naive.sums.size()) << "seed " << seed;
+      EXPECT_EQ(accumulator.places() != nullptr, rows_stay);
+      EXPECT_EQ(accumulator.values() == nullptr, rows_stay);
+      for (uint32_t slot = 0; slot < accumulator.row_count(); ++slot) {
+        const uint32_t row_key = accumulator.row_keys()[slot];
+        if (rows_stay && only.at(row_key) != nullptr) {
+          EXPECT_EQ(accumulator.row(slot), only.at(row_key)) << "it was copied";
+        }
+        for (uint32_t column = 0; column < kWidth; ++column) {
+          const float got = floats(accumulator.row(slot))[column];
+          const float want = naive.sums.at(row_key)[column];
+          ASSERT_TRUE(ordered
+                          ? same_bits(got, want)
+                          : std::fabs(got - want) <= 1e-6 * naive.magnitudes.at(row_key)[column])
+              << "seed " << seed << ": " << got << ", " << want;
+        }
+      }
+    }
+  }
+}
+
+TEST(RowAccumulator, JoinedRowsAreBoundedAsSentOnesAre) {
+  Arena arena;
+  RowAccumulator accumulator;
+  reserve(
+      &arena, &accumulator,
+      RowAccumulatorOptions{.sources = 2, .rows_max = 2, .source_rows_max = 2, .row_elements = 1});
+  accumulator.clear();
+  EXPECT_FALSE(accumulator.spend(0, 3));
+  EXPECT_TRUE(accumulator.spend(0, 2));
+  EXPECT_FALSE(accumulator.spend(0, 1));
+  const std::vector<uint32_t> keys = {1, 2, 3};
+  const float number = 1;
+  const std::vector<const std::byte*> rows(3, reinterpret_cast<const std::byte*>(&number));
+  EXPECT_FALSE(accumulator.join(keys, rows.data())) << "more distinct rows than there may be";
+  accumulator.end(0);
+  EXPECT_FALSE(accumulator.spend(0, 0)) << "it has ended";
+}
+
 INSTANTIATE_TEST_SUITE_P(Both, RowAccumulatorTest, testing::Bool());
 
 TEST(RowAccumulator, StartsFromPlusZeroAndKeepsNan) {

@@ -49,6 +49,34 @@ TEST(ReducedGradient, NothingCountsTwice) {
   EXPECT_EQ(squared_norm(part), 0);
 }
 
+// Given rows each of which lies in a place of its own, with a count or without, expect the norm of
+// those one behind the other, to the bit.
+TEST(ReducedGradient, RowsMayLieApart) {
+  const std::vector<float> values = {0.1f, 0.7f, 2, 0.3f, 1e-3f, 1, 5e5f, 0.9f, 3};
+  const std::vector<uint32_t> keys = {7, 2, 9};
+  ReducedGradient part = part_of(values);
+  part.rows = part.by_rows = true;
+  part.row_count = 3;
+  part.row_keys = keys.data();
+  part.row_elements = 3;
+  for (const bool counted : {false, true}) {
+    part.counted = counted;
+    ReducedGradient apart = part;
+    std::vector<std::vector<float>> rows;
+    std::vector<const std::byte*> places;
+    for (size_t i = 0; i < 3; ++i) {
+      rows.emplace_back(values.begin() + 3 * static_cast<ptrdiff_t>(i),
+                        values.begin() + 3 * static_cast<ptrdiff_t>(i + 1));
+      places.push_back(reinterpret_cast<const std::byte*>(rows.back().data()));
+    }
+    apart.values = nullptr;
+    apart.places = places.data();
+    EXPECT_EQ(squared_norm(apart), squared_norm(part));
+    EXPECT_EQ(union_rows(apart), 3u);
+    for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(apart.row(i), places[i]);
+  }
+}
+
 TEST(ReducedGradient, RowsCountThemselves) {
   const std::vector<float> values = {1, 2, 3, 4, 5, 6};
   const std::vector<uint32_t> keys = {7, 2, 9};

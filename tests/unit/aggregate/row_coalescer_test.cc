@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <type_traits>
 #include <vector>
 
 #include "base/seeded_random.h"
@@ -16,59 +17,83 @@ namespace {
 
 constexpr uint32_t kGroups = 3;
 
-void reserve_coalescer(Arena* arena, RowCoalescer* coalescer, uint64_t rows_max, uint32_t width,
-                       bool values) {
-  Arena measure;
-  const RowCoalescerOptions options = {.rows_max = rows_max,
-                                       .row_elements = width,
-                                       .groups = kGroups,
-                                       .coalesced_max = values ? rows_max / 2 : 0};
-  coalescer->lay_out(measure, options);
-  ASSERT_TRUE(arena->reserve(measure.used_bytes()).ok());
-  coalescer->lay_out(*arena, options);
-}
+// A coalescer and the block that it writes, with a mark behind the last byte that it may touch.
+template <typename Sum = float>
+struct Coalescing {
+  Coalescing(const Partition& partition, uint64_t rows_max, RowCoalescerOptions options)
+      : width(options.row_elements + (options.counted ? 1 : 0)) {
+    options.rows_max = rows_max;
+    options.groups = kGroups;
+    options.sum = std::is_same_v<Sum, double> ? SumType::kF64 : SumType::kF32;
+    Arena measure;
+    coalescer.lay_out(measure, options);
+    EXPECT_TRUE(arena.reserve(measure.used_bytes()).ok());
+    coalescer.lay_out(arena, options);
+    bytes = RowCoalescer::block_bytes(RowCoalescer::distinct_max(rows_max, partition),
+                                      width * sizeof(Sum));
+    EXPECT_TRUE(block_arena.reserve(Arena::bytes_for<std::byte>(bytes + 1)).ok());
+    block = block_arena.take<std::byte>(bytes + 1);
+    block[bytes] = std::byte{0x5a};
+  }
+  const Sum* row(uint32_t item) const {
+    return reinterpret_cast<const Sum*>(block.data()) + coalescer.order()[item] * width;
+  }
 
-RowSlice slice_of(const std::vector<int64_t>& ids, const std::vector<float>& values) {
+  const size_t width;
+  Arena arena, block_arena;
+  RowCoalescer coalescer;
+  size_t bytes = 0;
+  std::span<std::byte> block;
+};
+template <typename T>
+RowSlice slice_of(const std::vector<int64_t>& ids, const std::vector<T>& values,
+                  uint32_t dtype = PARALLAX_F32) {
   return {.ids = {.wide = ids.data()},
+          .count = static_cast<uint32_t>(ids.size()),
+          .values = {.rows = reinterpret_cast<const std::byte*>(values.data()), .dtype = dtype}};
+}
+RowSlice narrow_slice_of(const std::vector<int32_t>& ids, const std::vector<float>& values) {
+  return {.ids = {.narrow = ids.data()},
           .count = static_cast<uint32_t>(ids.size()),
           .values = {.rows = reinterpret_cast<const std::byte*>(values.data())}};
 }
 
-const float* row_of(const RowCoalescer& coalescer, const std::vector<float>& values, uint32_t item,
-                    uint32_t width) {
-  const uint32_t slot = coalescer.order()[item];
-  const auto* coalesced = reinterpret_cast<const float*>(coalescer.coalesced());
-  return (slot & kCoalescedSlot) != 0 ? coalesced + (slot & ~kCoalescedSlot) * width
-                                      : values.data() + slot * width;
-}
-
+// Given slices with duplicates and padding, of ids of both widths, with and without a count, expect
+// each distinct row once, begun from +0, in its group, and nothing written behind the block.
 TEST(RowCoalescer, CoalescesDuplicatesAndGroups) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SeededRandom random(seed);
     const uint64_t rows = 1 + random.below(200);
     const auto width = static_cast<uint32_t>(1 + random.below(5));
     const uint64_t rows_max = 1 + random.below(120);
+    const bool counted = random.chance(30);
     const Partition partition(rows, width, true, SlotMap::of_ranks(5, kSlotsPerOwner), 0);
     const auto group_of = [](uint32_t row_key) { return row_key * 7 % kGroups; };
-    Arena arena;
-    RowCoalescer coalescer;
-    reserve_coalescer(&arena, &coalescer, rows_max, width, true);
+    Coalescing<> made(partition, rows_max, {.row_elements = width, .counted = counted});
+    RowCoalescer& coalescer = made.coalescer;
     for (int round = 0; round < 4; ++round) {
       std::vector<int64_t> ids(random.chance(10) ? rows_max : random.below(rows_max + 1));
-      for (int64_t& id : ids)
+      for (int64_t& id : ids) {
         id = static_cast<int64_t>(random.below(random.chance(50) ? rows : 1 + rows / 8));
+        if (random.chance(5)) id = kPaddingId;
+      }
       std::vector<float> values(ids.size() * width);
       for (float& value : values)
         value = random.chance(5) ? -0.0f : static_cast<float>(random.unit() - 0.5);
       std::map<uint32_t, std::vector<float>> naive;
-      std::map<uint32_t, int> times;
       for (size_t i = 0; i < ids.size(); ++i) {
+        if (ids[i] == kPaddingId) continue;
         const uint32_t row_key = partition.row_key_of(static_cast<uint64_t>(ids[i]));
         auto& sum = naive.try_emplace(row_key, width, 0.0f).first->second;
         for (uint32_t c = 0; c < width; ++c) sum[c] += values[i * width + c];
-        ++times[row_key];
       }
-      coalescer.coalesce(partition, slice_of(ids, values), {}, group_of);
+      if (random.chance(50)) {
+        coalescer.coalesce(partition, slice_of(ids, values), {}, group_of, made.block.data());
+      } else {
+        const std::vector<int32_t> narrow(ids.begin(), ids.end());
+        coalescer.coalesce(partition, narrow_slice_of(narrow, values), {}, group_of,
+                           made.block.data());
+      }
       ASSERT_EQ(coalescer.item_count(), naive.size()) << "seed " << seed;
       uint32_t items = 0;
       for (uint32_t group = 0; group < kGroups; ++group) {
@@ -77,29 +102,66 @@ TEST(RowCoalescer, CoalescesDuplicatesAndGroups) {
           const uint32_t row_key = coalescer.row_keys()[items];
           ASSERT_EQ(group_of(row_key), group);
           ASSERT_EQ(naive.count(row_key), 1u) << "twice, or never given";
-          const float* row = row_of(coalescer, values, items, width);
+          const float* row = made.row(items);
           for (uint32_t c = 0; c < width; ++c) {
-            // A row without duplicates is sent as it lies: -0 stays, and turns +0 in the next sum.
-            ASSERT_EQ(std::bit_cast<uint32_t>(0.0f + row[c]),
-                      std::bit_cast<uint32_t>(naive[row_key][c]))
+            ASSERT_EQ(std::bit_cast<uint32_t>(row[c]), std::bit_cast<uint32_t>(naive[row_key][c]))
                 << "seed " << seed;
           }
-          ASSERT_EQ((coalescer.order()[items] & kCoalescedSlot) != 0, times[row_key] > 1);
+          if (counted) {
+            ASSERT_EQ(row[width], 1.0f);
+          }
           naive.erase(row_key);
         }
       }
       ASSERT_TRUE(naive.empty());
+      ASSERT_EQ(made.block[made.bytes], std::byte{0x5a});
     }
   }
 }
 
+// Given every row of a variable and more rows by id, expect both summed.
+TEST(RowCoalescer, MoreRowsAreAddedToEveryRow) {
+  const Partition partition(5, 2, true, SlotMap::of_ranks(2, kSlotsPerOwner), 0);
+  Coalescing<> made(partition, 8, {.row_elements = 2});
+  const std::vector<float> every = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, more = {10, 20, 30, 40, 50, 60};
+  const std::vector<int64_t> ids = {4, 0, 4};
+  const RowSlice first = {
+      .ids = {}, .count = 5, .values = {.rows = reinterpret_cast<const std::byte*>(every.data())}};
+  made.coalescer.coalesce(
+      partition, first, slice_of(ids, more), [](uint32_t) { return 0u; }, made.block.data());
+  ASSERT_EQ(made.coalescer.item_count(), 5u);
+  const float expected[5][2] = {{30, 41}, {2, 3}, {4, 5}, {6, 7}, {68, 89}};
+  for (uint32_t item = 0; item < 5; ++item) {
+    const uint64_t id = partition.row_of(made.coalescer.row_keys()[item]);
+    EXPECT_EQ(made.row(item)[0], expected[id][0]);
+    EXPECT_EQ(made.row(item)[1], expected[id][1]);
+  }
+}
+
+// Given floats where the sum is of doubles, expect them converted before they are added.
+TEST(RowCoalescer, SumsAreOfTheirOwnType) {
+  const Partition partition(9, 1, true, SlotMap::of_ranks(2, kSlotsPerOwner), 0);
+  Coalescing<double> made(partition, 3, {.row_elements = 1});
+  const std::vector<int64_t> ids = {3, 3, 3};
+  const std::vector<float> values = {16777216, 1, 1};
+  made.coalescer.coalesce(
+      partition, slice_of(ids, values), {}, [](uint32_t) { return 0u; }, made.block.data());
+  ASSERT_EQ(made.coalescer.item_count(), 1u);
+  EXPECT_EQ(*made.row(0), 16777218.0) << "which is no float";
+}
+
 TEST(RowCoalescer, IdsAloneGiveTheFirstOfEach) {
   const Partition partition(50, 2, true, SlotMap::of_ranks(4, kSlotsPerOwner), 0);
-  Arena arena;
+  Arena measure, arena;
   RowCoalescer coalescer;
-  reserve_coalescer(&arena, &coalescer, 6, 2, false);
+  const RowCoalescerOptions options = {.rows_max = 6, .groups = kGroups, .ids_alone = true};
+  coalescer.lay_out(measure, options);
+  ASSERT_TRUE(arena.reserve(measure.used_bytes()).ok());
+  coalescer.lay_out(arena, options);
   const std::vector<int64_t> ids = {7, 3, 7, 49, 3, 7};
-  coalescer.coalesce(partition, slice_of(ids, {}), {}, [](uint32_t) { return 1u; });
+  coalescer.clear();
+  coalescer.add_ids(partition, {.wide = ids.data()}, 6, 0);
+  coalescer.group([](uint32_t) { return 1u; });
   EXPECT_EQ(coalescer.item_count(), 3u);
   EXPECT_EQ(coalescer.group_count(1), 3u);
   EXPECT_EQ(coalescer.first_item_of(partition, 7), 0u);
@@ -109,36 +171,19 @@ TEST(RowCoalescer, IdsAloneGiveTheFirstOfEach) {
 
 TEST(RowCoalescer, NanSpreadsToItsRowAlone) {
   const Partition partition(9, 1, true, SlotMap::of_ranks(2, kSlotsPerOwner), 0);
-  Arena arena;
-  RowCoalescer coalescer;
-  reserve_coalescer(&arena, &coalescer, 4, 1, true);
+  Coalescing<> made(partition, 4, {.row_elements = 1});
   const std::vector<int64_t> ids = {1, 2, 1, 2};
   const std::vector<float> values = {std::numeric_limits<float>::quiet_NaN(), 1, 2, 3};
-  coalescer.coalesce(partition, slice_of(ids, values), {}, [](uint32_t) { return 0u; });
+  made.coalescer.coalesce(
+      partition, slice_of(ids, values), {}, [](uint32_t) { return 0u; }, made.block.data());
   for (uint32_t item = 0; item < 2; ++item) {
-    const float value = *row_of(coalescer, values, item, 1);
-    if (partition.row_of(coalescer.row_keys()[item]) == 1) {
+    const float value = *made.row(item);
+    if (partition.row_of(made.coalescer.row_keys()[item]) == 1) {
       EXPECT_TRUE(std::isnan(value));
     } else {
       EXPECT_EQ(value, 4);
     }
   }
-}
-
-TEST(RowCoalescer, EveryRowTheSameAndEveryRowTwice) {
-  const Partition partition(1000, 1, true, SlotMap::of_ranks(2, kSlotsPerOwner), 0);
-  Arena arena;
-  RowCoalescer coalescer;
-  reserve_coalescer(&arena, &coalescer, 100, 1, true);
-  std::vector<int64_t> ids(100, 5);
-  const std::vector<float> values(100, 1.0f);
-  coalescer.coalesce(partition, slice_of(ids, values), {}, [](uint32_t) { return 2u; });
-  ASSERT_EQ(coalescer.item_count(), 1u);
-  EXPECT_EQ(*row_of(coalescer, values, 0, 1), 100);
-  for (size_t i = 0; i < 100; ++i) ids[i] = static_cast<int64_t>(i / 2);
-  coalescer.coalesce(partition, slice_of(ids, values), {}, [](uint32_t) { return 2u; });
-  ASSERT_EQ(coalescer.item_count(), 50u) << "as many coalesced rows as there is room for";
-  for (uint32_t item = 0; item < 50; ++item) EXPECT_EQ(*row_of(coalescer, values, item, 1), 2);
 }
 
 TEST(RowIndex, FindsWhatWasInsertedAndNothingElse) {

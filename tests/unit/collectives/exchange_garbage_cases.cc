@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "collectives/host_rows.h"
 #include "message/kinds.h"
 #include "support/sanitizers.h"
 #include "unit/collectives/exchange_conformance.h"
@@ -165,6 +166,36 @@ void add_wrong_positions(const Candidate& candidate, const ExchangeWorld& world,
   }
 }
 
+// Of rows that are read where they lie.
+void add_wrong_notes(const Candidate& candidate, const Parcel& honest,
+                     std::vector<Misfit>* misfits) {
+  if (!candidate.rows || honest.header.kind != SectionKind::kLocalReduce ||
+      honest.header.encoding != Encoding::kBytes) {
+    return;
+  }
+  const auto add = [&](const char* what, auto change) {
+    Parcel& parcel = misfits->emplace_back(Misfit{what, honest}).parcel;
+    StagedNote note;
+    std::memcpy(&note, parcel.payload().data(), sizeof note);
+    change(note);
+    std::memcpy(parcel.payload().data(), &note, sizeof note);
+  };
+  add("all the rows that a note can say", [](StagedNote& note) { note.rows = UINT32_MAX; });
+  add("rows beyond the block's", [](StagedNote& note) { note.first = note.rows + 1; });
+  add("more rows than the block's", [](StagedNote& note) { note.count = note.rows + 1; });
+  add("where the end wraps", [](StagedNote& note) {
+    note.first = 2;
+    note.count = UINT32_MAX;
+  });
+  const bool own = honest.from == honest.to;
+  add("in no buffer, or another's", [=](StagedNote& note) { note.block.buffer = own ? 3 : 0; });
+  if (own) return;
+  add("from the end on", [](StagedNote& note) { note.block.offset = uint64_t{1} << 40; });
+  add("far beyond the end", [](StagedNote& note) { note.block.offset = UINT64_MAX - 63; });
+  add("between two numbers", [](StagedNote& note) { note.block.offset += 2; });
+  add("in a buffer that there is not", [](StagedNote& note) { note.block.buffer = 99; });
+}
+
 const Sweep kHostile = {.sums = {SumType::kF32, SumType::kF64}, .shape = 0, .thinned = 4};
 const Sweep kHostileSplit = {.sums = {SumType::kF32, SumType::kF64},
                              .message_bytes_max = kSmallMessageBytes,
@@ -182,6 +213,7 @@ void misfits_are_refused(const Candidate& candidate) {
     add_wrong_sizes(candidate, world, honest, &misfits);
     add_wrong_ranges(candidate, world, honest, &misfits);
     add_wrong_positions(candidate, world, honest, random, &misfits);
+    add_wrong_notes(candidate, honest, &misfits);
     for (const Misfit& misfit : misfits) expect_refused(world, misfit);
     tried += misfits.size();
   };
@@ -267,13 +299,16 @@ void nothing_follows_the_last(const Candidate& candidate) {
 void too_much_is_refused(const Candidate& candidate) {
   constexpr uint32_t kRepeatsMax = 2000;  // more sections than any sender's rows or blocks
   for_each_setting(candidate, kHostile, [&](const Setting& drawn) {
-    // A loan is refused where nothing is lent.
+    // A loan is refused where nothing is lent; and of rows where they lie there is one note.
     Setting setting = drawn;
     setting.lends = false;
+    setting.staged = false;
     const std::vector<Parcel> arrivals = arrivals_of(candidate, setting);
     for (const SectionKind kind : kKinds) {
       const auto found = std::find_if(arrivals.begin(), arrivals.end(), [kind](const Parcel& each) {
-        return each.header.kind == kind && each.header.count > 0;
+        const bool note =
+            kind == SectionKind::kLocalReduce && each.header.encoding == Encoding::kBytes;
+        return each.header.kind == kind && each.header.count > 0 && !note;
       });
       if (found == arrivals.end()) continue;
       ExchangeWorld world(candidate, setting);

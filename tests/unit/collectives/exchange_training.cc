@@ -234,9 +234,7 @@ void StepCheck::check_rows(const ReducedGradient& part) const {
     EXPECT_FALSE(seen[row_key]) << "row_key " << row_key << " came twice";
     seen[row_key] = true;
     ASSERT_GT(expected_.givers[row_key], 0u) << "nobody gave row_key " << row_key;
-    ASSERT_EQ(std::memcmp(part.values + i * row_bytes(), &expected_.values[row_key * row_bytes()],
-                          row_bytes()),
-              0)
+    ASSERT_EQ(std::memcmp(part.row(i), &expected_.values[row_key * row_bytes()], row_bytes()), 0)
         << "the sum of row_key " << row_key << ", given by " << expected_.givers[row_key]
         << " ranks";
   }

@@ -11,6 +11,7 @@
 
 #include "base/byte_range.h"
 #include "base/check.h"
+#include "collectives/host_rows.h"
 #include "support/host_map_of.h"
 #include "support/slot_maps.h"
 
@@ -35,8 +36,8 @@ std::string Setting::say() const {
   for (const uint32_t host : hosts) text << ' ' << host;
   text << "; " << shape.rows << " x " << shape.row_elements << ", rows_max " << shape.rows_max
        << "; " << dtype_name(dtype_of(sum)) << (ordered ? ", ordered" : "")
-       << (counted ? ", counted" : "") << "; messages of " << message_bytes_max << "; seed "
-       << seed;
+       << (counted ? ", counted" : "") << "; messages of " << message_bytes_max << "; seed " << seed
+       << (staged ? ", staged" : "") << (rows_stay ? ", rows stay" : "");
   return text.str();
 }
 
@@ -76,13 +77,21 @@ class ExchangeWorld::Rank final : public Transport,
         retracted_(world.size()) {
     const Setting& setting = world.setting_;
     outbox.lending().set_bytes_min(setting.lent_bytes_min);
+    outbox.lending().set_misfit([this](uint32_t of) { world_.misfits_.push_back(of); });
     PARALLAX_CHECK(outbox.start(0).ok());
+    if (candidate.rows) {
+      std::vector<uint64_t> bytes(setting.variable);
+      bytes.push_back(HostRows::block_bytes(world.partition_, setting.shape.rows_max, setting.sum));
+      staging.add(bytes);
+    }
     exchange = candidate.make(columns, world.partition_, outbox, compute,
                               {.variable = setting.variable,
                                .rows_max = setting.shape.rows_max,
                                .ordered = setting.ordered,
                                .sum = setting.sum,
-                               .counted = setting.counted});
+                               .counted = setting.counted,
+                               .staging = &staging,
+                               .rows_stay = setting.rows_stay});
     foretold_bytes = exchange->needed_bytes();
     PARALLAX_CHECK(exchange->reserve().ok());
     open(1);
@@ -153,11 +162,19 @@ class ExchangeWorld::Rank final : public Transport,
   void withdraw() override {}
 
   // What ranks contribute is in buffers of which the world knows the addresses.
-  PeerMemory* peer_memory() override { return world_.setting_.lends ? this : nullptr; }
-  bool share(const SharedMemory&) override { return false; }
-  void unshare(const void*) override {}
+  PeerMemory* peer_memory() override {
+    return world_.setting_.lends || world_.setting_.staged ? this : nullptr;
+  }
+  bool share(const SharedMemory& memory) override {
+    if (!world_.setting_.staged) return false;
+    staged_ = memory;
+    return true;
+  }
+  void unshare(const void*) override { staged_ = {}; }
   BufferPlace place_of(const void* data, uint64_t bytes) const override {
     const ByteRange wanted = ByteRange::at(data, bytes);
+    if (data == staged_.base) return {.buffer = kStaged};
+    if (!world_.setting_.lends) return {};
     for (uint64_t step = 0; step < contributions_.size(); ++step) {
       const std::vector<std::byte>& values = contributions_[step].values;
       const ByteRange all = ByteRange::at(values.data(), values.size());
@@ -168,11 +185,19 @@ class ExchangeWorld::Rank final : public Transport,
     }
     return {};
   }
-  bool mapped_by(uint32_t rank, uint64_t) const override {
-    return rank != rank_ && columns.host_of(rank) == columns.host();
+  bool mapped_by(uint32_t rank, uint64_t buffer) const override {
+    const Setting& setting = world_.setting_;
+    const bool mapped =
+        buffer != kStaged || setting.all_staged || (rank_ * 31 + rank * 17 + setting.seed) % 3 != 0;
+    return mapped && rank != rank_ && columns.host_of(rank) == columns.host();
   }
   const std::byte* find(uint32_t rank, const BufferPlace& place, uint64_t bytes) override {
-    return bytes_of(rank, place, bytes);
+    if (place.buffer != kStaged) return bytes_of(rank, place, bytes);
+    const Rank& other = *world_.ranks_[rank];
+    const uint64_t all = other.staged_.bytes;
+    const bool inside = place.offset <= all && bytes <= all - place.offset;
+    if (rank == unmapped_rank || !other.mapped_by(rank_, kStaged) || !inside) return nullptr;
+    return other.staged_.base + place.offset;
   }
   std::byte* find_writable(uint32_t rank, const BufferPlace& place, uint64_t bytes) override {
     return world_.setting_.read_only ? nullptr : bytes_of(rank, place, bytes);
@@ -248,13 +273,17 @@ class ExchangeWorld::Rank final : public Transport,
   Columns columns;
   InlineCompute compute;
   Outbox outbox;
+  HostStaging staging{columns, outbox.lending()};
   std::unique_ptr<Exchange> exchange;
+  uint32_t unmapped_rank = kNoRank;  // whose memory it has not mapped any more
   size_t foretold_bytes = 0;
   uint64_t written_bytes = 0;
   uint32_t shared_parts = 0;
   uint64_t loans_read = 0;
 
  private:
+  static constexpr uint64_t kStaged = 3;  // the buffer that staging is in; before it contributions'
+  SharedMemory staged_;
   const std::array<std::byte, 1> key_ = {};
   std::vector<ByteRange> known_;
   std::vector<uint32_t> in_flight_;
@@ -291,6 +320,14 @@ uint64_t ExchangeWorld::returned_bytes(uint32_t rank) const {
 }
 std::span<const std::byte> ExchangeWorld::slice_of(uint32_t rank, uint64_t step) const {
   return ranks_[rank]->at(step).values;
+}
+std::span<std::byte> ExchangeWorld::staged_of(uint32_t rank, uint64_t step) const {
+  return ranks_[rank]->staging.block(setting_.variable, step);
+}
+void ExchangeWorld::unmap(uint32_t rank, uint32_t of) { ranks_[rank]->unmapped_rank = of; }
+void ExchangeWorld::end_seen(uint32_t rank, uint32_t of) { ranks_[of]->retract(rank); }
+const Lending& ExchangeWorld::lending_of(uint32_t rank) const {
+  return ranks_[rank]->outbox.lending();
 }
 void ExchangeWorld::take_back(uint32_t rank, uint32_t from) {
   ranks_[rank]->outbox.lending().take_back(from);

@@ -39,6 +39,10 @@ struct Setting {
   uint64_t lent_bytes_min = 1;
   bool lends = seed % 3 == 0;  // ranks of a host read each other's contributions where they lie
   bool read_only = false;      // and can't write there
+  // Rows of ranks of a host: read where they lie, of all ranks or of some; and left there.
+  bool staged = seed % 4 != 0;
+  bool all_staged = seed % 4 == 1;
+  bool rows_stay = seed % 8 < 5;
 
   uint32_t world() const { return static_cast<uint32_t>(hosts.size()); }
   uint64_t gradient_elements() const { return shape.row_elements + (counted ? 1 : 0); }
@@ -95,6 +99,14 @@ class ExchangeWorld {
   uint64_t returned_bytes(uint32_t rank) const;
   // The rank's slice, as it lies in its buffer now.
   std::span<const std::byte> slice_of(uint32_t rank, uint64_t step) const;
+  // The rank's rows of a step, where others read them; empty: nowhere.
+  std::span<std::byte> staged_of(uint32_t rank, uint64_t step) const;
+  // What the rank has mapped of another is gone; and that other's end is known there.
+  void unmap(uint32_t rank, uint32_t of);
+  void end_seen(uint32_t rank, uint32_t of);
+  const Lending& lending_of(uint32_t rank) const;
+  // Ranks that others found to have left what they may not, in order.
+  const std::vector<uint32_t>& misfits() const { return misfits_; }
   // The rank gives another up: what that reads of it now is not meant any more.
   void take_back(uint32_t rank, uint32_t from);
   // All ranks, all.
@@ -139,6 +151,7 @@ class ExchangeWorld {
   Held held_;
   Tap tap_;
   bool expect_anything_ = false;
+  std::vector<uint32_t> misfits_;
 };
 
 }  // namespace parallax::exchange_conformance

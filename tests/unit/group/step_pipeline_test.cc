@@ -33,6 +33,52 @@ TEST(StepPipeline, EveryRankAppliesTheSumOfAll) {
   }
 }
 
+// Given rows that stay in another rank's memory until they are applied, expect a step whose rank
+// has lost sight of them to go no further, neither with its norm nor with its update, until its
+// loss would be told; here it sees them again.
+TEST(StepPipeline, RowsThatStayAreReadWhileTheyAreThere) {
+  SharedHost shared(2);
+  StepWorld world({0, 0}, managed("rows", StepWorld::kElements / 2, StepWorld::kElements / 2), 0,
+                  &shared);
+  // Each gives what the other owns.
+  std::vector<std::vector<int64_t>> ids(2);
+  const Partition& partition = world[0].group.runtime(0).owned_gradient;
+  for (uint64_t id = 0; id < partition.rows(); ++id) {
+    const uint32_t owner = partition.owner_of(partition.row_key_of(id));
+    ids[1 - owner].push_back(static_cast<int64_t>(id));
+  }
+  const std::vector<float> ones(4, 1.0f);
+  for (const bool before_the_vote : {true, false}) {
+    const uint64_t step = before_the_vote ? 1 : 2;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      ASSERT_EQ(world[rank].pipeline.begin(), step);
+      const RowSlice rows = {.ids = {.wide = ids[rank].data()},
+                             .count = static_cast<uint32_t>(ids[rank].size()),
+                             .values = {reinterpret_cast<const std::byte*>(ones.data())}};
+      world[rank].group.runtime(0).exchange_at(step).contribute(step, {.rows = rows},
+                                                                &world[rank].pending);
+    }
+    world.end(0, step, {.learning_rate = 1});
+    world.settle();
+    ASSERT_EQ(world[0].pending + world[1].pending, 0u);
+    const ReducedGradient part = world[0].group.runtime(0).exchange_at(step).owned(step);
+    ASSERT_TRUE(part.row_count > 0 && part.places != nullptr) << "rows were copied";
+    const auto set_unmapped = [&shared](bool unmapped) {
+      shared.rank(0).unmapped = shared.rank(1).unmapped = unmapped;
+    };
+    set_unmapped(before_the_vote);
+    world.end(1, step, {.learning_rate = 1});
+    if (before_the_vote) {
+      world.settle();
+      EXPECT_TRUE(world[0].finished.empty() && world[1].finished.empty());
+      EXPECT_FALSE(world[0].pipeline.state(1).voted && world[1].pipeline.state(1).voted);
+      set_unmapped(false);
+    }
+    world.settle();
+    for (uint32_t rank = 0; rank < 2; ++rank) EXPECT_EQ(world[rank].finished.size(), step);
+  }
+}
+
 TEST(StepPipeline, OneRankWithInfinitiesDiscardsTheStep) {
   StepWorld world({0, 0, 1});
   world.step([](uint32_t rank, StepEnd* end) { end->found_inf = rank == 2; });

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "group/step_pipeline.h"
+#include "support/shared_host.h"
 #include "unit/group/group_world.h"
 
 namespace parallax::testkit {
@@ -50,7 +51,9 @@ class StepWorld {
 
   explicit StepWorld(const std::vector<uint32_t>& hosts, uint32_t rates = 0)
       : StepWorld(hosts, managed("dense", kElements / 2), rates) {}
-  StepWorld(const std::vector<uint32_t>& hosts, Variable variable, uint32_t rates)
+  // `shared`: the ranks' memory, which outlives this.
+  StepWorld(const std::vector<uint32_t>& hosts, Variable variable, uint32_t rates,
+            SharedHost* shared = nullptr)
       : hosts_(host_map(hosts)),
         variables_{std::move(variable)},
         network_(static_cast<uint32_t>(hosts.size()), hosts.size()) {
@@ -58,6 +61,7 @@ class StepWorld {
     variables_[0].init = PARALLAX_INIT_CONSTANT;
     variables_[0].init_low = variables_[0].init_high = 0;
     for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
+      if (shared != nullptr) network_.set_memory(rank, &shared->rank(rank));
       Rank& added =
           *ranks_.emplace_back(std::make_unique<Rank>(hosts_, rank, network_.outbox(rank), clock_));
       EXPECT_TRUE(added.group.add(pointers_to(variables_)).ok());
@@ -152,6 +156,10 @@ class StepWorld {
           runtime->exchange_at(header.step).end(from, header.step);
         }
         return true;
+      case SectionKind::kTablePlace:
+      case SectionKind::kTablesCurrent:
+        return rank.group.pulls().on_tables(from, section,
+                                            rank.pipeline.window().is_over(header.step));
       default:
         return rank.pipeline.window().admits(header.step) &&
                rank.group.runtime(header.tag).exchange_at(header.step).on_section(from, section);

@@ -42,27 +42,23 @@ TEST_F(OutboxTest, DenseSendsAreCutAtTheGrain) {
   }
 }
 
-// Given rows in the caller's buffer and coalesced ones, expect each with its row key, whole.
+// Given rows in any order, expect each with its row key, whole.
 TEST_F(OutboxTest, RowsGoWithKeysAndFromWhereTheyLie) {
   for (const uint32_t width : {1u, 3u, 300u, 900u}) {
     constexpr uint32_t kCount = 40;
     std::vector<uint32_t> row_keys(kCount), order(kCount);
-    std::vector<float> values(kCount * width), coalesced(kCount * width);
+    std::vector<float> values(kCount * width);
     for (uint32_t i = 0; i < kCount; ++i) {
       row_keys[i] = 1000 + i;
-      order[i] = (kCount - 1 - i) | (i % 3 == 0 ? kCoalescedSlot : 0);
+      order[i] = kCount - 1 - i;
     }
-    for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = static_cast<float>(i);
-      coalesced[i] = -static_cast<float>(i) - 1;
-    }
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
     for (const Encoding encoding : {Encoding::kRows, Encoding::kValues, Encoding::kIds}) {
       Send send;
       send.header.kind = SectionKind::kHostReduce;
       send.header.encoding = encoding;
       send.rows = {.row_keys = encoding == Encoding::kValues ? nullptr : row_keys.data(),
                    .values = encoding == Encoding::kIds ? nullptr : bytes_of(values),
-                   .coalesced = bytes_of(coalesced),
                    .order = order.data(),
                    .row_elements = width};
       send.count = kCount;
@@ -80,15 +76,35 @@ TEST_F(OutboxTest, RowsGoWithKeysAndFromWhereTheyLie) {
         ASSERT_EQ(rows.size(), encoding == Encoding::kIds ? 0 : got.header.count * width);
         for (uint32_t i = 0; i < got.header.count; ++i, ++item) {
           ASSERT_TRUE(got_row_keys.empty() || got_row_keys[i] == row_keys[item]);
-          const uint32_t slot = order[item] & ~kCoalescedSlot;
-          const bool is_coalesced = (order[item] & kCoalescedSlot) != 0;
+          const uint32_t slot = order[item];
           for (uint32_t c = 0; c < width && !rows.empty(); ++c) {
-            ASSERT_EQ(rows[i * width + c], (is_coalesced ? coalesced : values)[slot * width + c]);
+            ASSERT_EQ(rows[i * width + c], values[slot * width + c]);
           }
         }
       }
       ASSERT_EQ(item, kCount) << width;
     }
+  }
+}
+
+// Given bytes that are to be whole behind so much that a part of them would fit, expect them in the
+// next message.
+TEST_F(OutboxTest, WholeBytesAreNotCut) {
+  const std::vector<std::byte> before(4000), bytes(200, std::byte{7});
+  for (const bool whole : {false, true}) {
+    Send send;
+    send.header.kind = SectionKind::kBroadcastData;
+    send.bytes = before.data();
+    send.count = before.size();
+    outbox_.add(1, send);
+    send.whole = whole;
+    send.bytes = bytes.data();
+    send.count = bytes.size();
+    outbox_.add(1, send);
+    std::vector<uint32_t> counts;
+    for (const Got& got : flush(1)) counts.push_back(got.header.count);
+    EXPECT_EQ(counts.size(), whole ? 2u : 3u);
+    EXPECT_EQ(counts.back() == bytes.size(), whole);
   }
 }
 

@@ -101,8 +101,10 @@ TEST(PulledVariable, ColumnsShareTheElements) {
 TEST(PulledVariable, LeadersOweTheRowsOfTheirColumns) {
   Rank rank({0, 0, 0, 1, 1}, 1, 0);
   const std::vector<int64_t> ids = {1, 2, 3, 3, 4, 5, -1};
-  rank.pulled.coalescer.coalesce(
-      rank.partition, {{.wide = ids.data()}, static_cast<uint32_t>(ids.size()), {}}, {},
+  RowCoalescer& coalescer = rank.pulled.coalescer;
+  coalescer.clear();
+  coalescer.add_ids(rank.partition, {.wide = ids.data()}, static_cast<uint32_t>(ids.size()), 0);
+  coalescer.group(
       [&](uint32_t row_key) { return rank.columns.column_of(rank.partition.owner_of(row_key)); });
   rank.pulled.expect_answers();
   uint64_t due = 0;

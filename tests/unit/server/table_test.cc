@@ -205,6 +205,7 @@ TEST(Table, RulesFollowTheirFormulas) {
       reduced.has_values = true;
       reduced.rows = true;
       reduced.row_count = 3;
+      reduced.row_elements = 2;
       reduced.row_keys = row_keys.data();
       reduced.values = reinterpret_cast<const std::byte*>(gradient.data());
       table.apply(reduced, {.rule = rule, .learning_rate = 0.3f, .scale = scale, .epsilon = 1e-10});

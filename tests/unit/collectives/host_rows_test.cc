@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a host that are read where they lie: in turns, checked, and only of ranks that are there.
+// (What comes of them: the conformance suite of exchanges.)
+#include "collectives/host_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "collectives/row_exchange.h"
+#include "unit/collectives/exchange_conformance.h"
+
+namespace parallax::exchange_conformance {
+namespace {
+
+constexpr uint32_t kReader = 0, kGiver = 1, kLast = 2;
+
+Candidate rows_pushed() {
+  return {.make =
+              [](const Columns& columns, const Partition& partition, Outbox& outbox,
+                 Compute& compute, ExchangeOptions options) {
+                options.method = Method::kPushPull;
+                return std::make_unique<RowExchange>(columns, partition, outbox, compute, options,
+                                                     row_algorithm_for(Method::kPushPull));
+              },
+          .rows = true,
+          .delivers = false};
+}
+
+Setting one_host(const Shape& shape, bool rows_stay) {
+  return {.hosts = {0, 0, 0},
+          .shape = shape,
+          .variable = 3,
+          .seed = 5,
+          .lends = false,
+          .staged = true,
+          .all_staged = true,
+          .rows_stay = rows_stay};
+}
+
+class HostRowsTest : public testing::TestWithParam<bool> {
+ protected:
+  // All but the last have given step 1 and ended it, and all notes have come.
+  void start(const Shape& shape) {
+    const Candidate candidate = rows_pushed();
+    world_ = std::make_unique<ExchangeWorld>(candidate, one_host(shape, GetParam()));
+    gifts_ = draw_contributions(world_->setting(), {}, world_->random());
+    world_->tap([this](const Parcel& parcel) {
+      if (parcel.from != kGiver || parcel.to != kReader) return;
+      ASSERT_EQ(parcel.header.encoding, Encoding::kBytes) << "rows were sent";
+      std::memcpy(&note_, parcel.payload().data(), sizeof note_);
+    });
+    for (const uint32_t rank : {kReader, kGiver}) give(rank);
+    ASSERT_GT(note_.count, 0u);
+  }
+  void give(uint32_t rank) {
+    world_->contribute(rank, 1, gifts_[rank]);
+    world_->end(rank, 1);
+    world_->run();
+  }
+  bool reduced() { return world_->exchange(kReader).state(1).reduced; }
+  // Of the row keys, or of the places behind them, the first of the reader's column.
+  std::byte* number_of_giver(bool place) {
+    const size_t row_bytes = world_->setting().shape.row_elements * sizeof(float);
+    const size_t at = note_.rows * row_bytes + (place ? note_.rows : 0) * sizeof(uint32_t);
+    return world_->staged_of(kGiver, 1).data() + at + note_.first * sizeof(uint32_t);
+  }
+
+  std::unique_ptr<ExchangeWorld> world_;
+  Contributions gifts_;
+  StagedNote note_;
+};
+
+INSTANTIATE_TEST_SUITE_P(BothWays, HostRowsTest, testing::Bool());
+
+// Given so many bytes that they are read in turns, expect what else is to be done between them.
+TEST_P(HostRowsTest, MuchIsReadInTurns) {
+  start({64, 24000, 24});
+  EXPECT_FALSE(reduced());
+  world_->contribute(kLast, 1, gifts_[kLast]);
+  world_->end(kLast, 1);
+  uint32_t between = 0;
+  for (int i = 0; i < 100000 && !reduced(); ++i) {
+    world_->wander(1);
+    between += world_->lending_of(kReader).to_read() ? 1 : 0;
+  }
+  EXPECT_GT(between, 0u);
+  world_->run();
+  check_step(*world_, rows_pushed(), 1, gifts_);
+  EXPECT_GT(world_->lending_of(kReader).counts().read_bytes, 1u << 19);
+}
+
+// Given a row key that is none, or another column's, or a place beyond the block, which was put
+// there behind the note, expect it found and its rank named.
+TEST_P(HostRowsTest, WhatDoesNotFitNamesItsRank) {
+  for (int what = 0; what < 3; ++what) {
+    start({64, 3, 24});
+    uint32_t number = what == 0 ? 64 : what == 1 ? 0 : note_.rows;
+    const Partition& partition = world_->partition();
+    while (what == 0 && partition.owner_of(number) != kReader) ++number;
+    while (what == 1 && partition.owner_of(number) == kReader) ++number;
+    std::memcpy(number_of_giver(what == 2), &number, sizeof number);
+    give(kLast);
+    EXPECT_FALSE(reduced());
+    EXPECT_EQ(world_->misfits(), std::vector<uint32_t>{kGiver});
+  }
+}
+
+// Given a rank whose memory goes before it is read, expect the step to wait for the news, and
+// nobody blamed.
+TEST_P(HostRowsTest, WhoIsGoneIsNotRead) {
+  start({64, 3, 24});
+  world_->unmap(kReader, kGiver);
+  give(kLast);
+  EXPECT_FALSE(reduced());
+  EXPECT_TRUE(world_->misfits().empty());
+}
+
+// Given a note of memory that is mapped no more, expect it taken of a rank whose end is known,
+// which is told soon, and of no other.
+TEST_P(HostRowsTest, TheNoteOfOneWhoIsGoneIsTaken) {
+  for (const bool gone : {true, false}) {
+    const Candidate candidate = rows_pushed();
+    world_ = std::make_unique<ExchangeWorld>(candidate, one_host({64, 3, 24}, GetParam()));
+    world_->expect_anything();
+    gifts_ = draw_contributions(world_->setting(), {}, world_->random());
+    uint32_t taken = 0;
+    world_->unmap(kReader, kGiver);
+    if (gone) world_->end_seen(kReader, kGiver);
+    world_->tap([&](const Parcel& parcel) {
+      if (parcel.from == kGiver && parcel.to == kReader &&
+          parcel.header.kind == SectionKind::kLocalReduce) {
+        taken += world_->inject(parcel) ? 1 : 0;
+      }
+    });
+    give(kGiver);
+    EXPECT_EQ(taken, gone ? 1u : 0u);
+  }
+}
+
+}  // namespace
+}  // namespace parallax::exchange_conformance
