@@ -132,6 +132,7 @@ void DenseExchange::open(uint64_t step) {
   buffer.pending = nullptr;
   buffer.result = buffer.own_result.data();
   buffer.placed = buffer.ended = buffer.contributed = buffer.has_values = false;
+  buffer.held = buffer.part_summed = buffer.lent = false;
   buffer.results_left = static_cast<uint32_t>(wiring_.cells().size()) - wiring_.sum_cells();
   for (DenseAccumulator& sum : buffer.sums) sum.clear();
   std::fill(buffer.done.begin(), buffer.done.end(), uint64_t{0});
@@ -175,8 +176,14 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
   offer_places(buffer);
   // Sends first: they only queue up, and what is added may be much.
   for (const uint32_t i : wiring_.inputs()) {
-    if (wiring_.ops()[i].kind == OpKind::kSend) {
-      read(buffer, i, 0, wiring_.ops()[i].range.count);
+    const Op& op = wiring_.ops()[i];
+    if (op.kind != OpKind::kSend) continue;
+    if (buffer.lent) {
+      buffer.ops[i].done = op.range.count;
+      buffer.left -= op.range.count;
+      buffer.ops[wiring_.returned_by(i)].open = true;
+    } else {
+      read(buffer, i, 0, op.range.count);
     }
   }
   const size_t bytes = bytes_of_dtype(slice.elements.dtype);
@@ -217,6 +224,7 @@ void DenseExchange::end(uint32_t from, uint64_t step) {
     if (!made_dense_) contribute_nothing(step, false);
     return;
   }
+  if (buffer.held) return;  // in a run of that rank too
   const auto first = std::lower_bound(
       wiring_.receives().begin(), wiring_.receives().end(), from,
       [this](uint32_t each, uint32_t rank) { return wiring_.ops()[each].peer < rank; });
@@ -396,9 +404,10 @@ ExchangeState DenseExchange::state(uint64_t step) const {
   const StepBuffer& buffer = step_buffer(step);
   if (taken_back_) return {.contributed = true, .reduced = false, .delivered = false};
   const uint32_t owned = wiring_.owned_cell();
-  return {.contributed = true,
-          .reduced = owned == ScheduleWiring::kNone || buffer.sums[owned].whole(),
-          .delivered = buffer.results_left == 0};
+  return {
+      .contributed = true,
+      .reduced = buffer.part_summed || owned == ScheduleWiring::kNone || buffer.sums[owned].whole(),
+      .delivered = buffer.results_left == 0};
 }
 
 MissingRanks DenseExchange::missing(uint64_t step) const {

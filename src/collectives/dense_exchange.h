@@ -45,6 +45,7 @@
 #include "collectives/algorithms.h"
 #include "collectives/exchange.h"
 #include "collectives/lent_notes.h"
+#include "collectives/run_member.h"
 #include "collectives/schedule_wiring.h"
 #include "message/outbox.h"
 #include "message/place_offer.h"
@@ -93,6 +94,7 @@ class DenseExchange final : public Exchange, private LentReader {
   ReducedGradient owned(uint64_t step) const override;
   ReducedGradient whole(uint64_t step) const override;
   ExchangeCounts counts(uint64_t step) const override;
+  RunMember* run_member() override { return in_runs_.suits ? &in_runs_ : nullptr; }
   // Of a collective: this rank has sent and received all of it, but for what *pending counts.
   bool moved(uint64_t step) const { return step_buffer(step).left == 0 && state(step).delivered; }
 
@@ -137,8 +139,24 @@ class DenseExchange final : public Exchange, private LentReader {
     uint32_t results_left = 0;  // cells of the result that are not whole
     uint64_t left = 0;          // elements that are still to be received, or queued to be sent
     bool ended = false;         // this rank contributed, or will not
+    bool held = false;          // it did in a run (run_member.h)
+    bool part_summed = false;   // held: the part that this rank sums is
+    bool lent = false;          // not held any more: to all, who write their totals over it
     bool contributed = false;   // as far as this rank was told
     bool has_values = false;    // some of the result has values
+  };
+
+  // What of this goes in runs (dense_exchange_runs.cc).
+  struct InRuns final : RunMember {
+    explicit InRuns(DenseExchange& exchange);
+    Range part() const override { return whole.wiring_.schedule().owned; }
+    void hold(uint64_t step, const Contribution& slice, uint32_t* pending) override;
+    bool is_held(uint64_t step) const override { return whole.step_buffer(step).held; }
+    void release(uint64_t step) override;
+    [[nodiscard]] bool brought(uint64_t step, uint32_t by) override;
+
+    DenseExchange& whole;
+    const bool suits;
   };
 
   // A collective has one alone.
@@ -147,7 +165,6 @@ class DenseExchange final : public Exchange, private LentReader {
     return step_buffers_[beside_ ? 0 : step & 1];
   }
   [[nodiscard]] bool fits(const StepBuffer& buffer, uint32_t op, const Section& section) const;
-  [[nodiscard]] bool take(StepBuffer& buffer, uint32_t op, const Section& section);
   void bring(StepBuffer& buffer, uint32_t op, uint64_t count, const std::byte* values, bool lent);
   void leave_out(StepBuffer& buffer, uint32_t op);
   void offer_places(StepBuffer& buffer);
@@ -185,6 +202,7 @@ class DenseExchange final : public Exchange, private LentReader {
   const size_t element_bytes_;  // of one
   const ScheduleWiring wiring_;
   const bool ordered_;  // sums add by turn
+  InRuns in_runs_{*this};
   Arena arena_;
   std::array<StepBuffer, 2> step_buffers_;
 };

@@ -27,10 +27,29 @@ bool DenseExchange::on_section(uint32_t from, const Section& section) {
   if (beside_ && header.count == 0) return false;
   if (taken_back_) return true;
   StepBuffer& buffer = step_buffer(header.step);
-  if (!fits(buffer, op, section)) return false;
+  if (buffer.held || !fits(buffer, op, section)) return false;
   // First: what follows from the section tells it on.
   buffer.contributed |= header.count > 0 || (header.flags & kSectionContributed) != 0;
-  return take(buffer, op, section);
+  if (lent) return note(buffer, op, section);
+  // What was lent of it goes first.
+  while (buffer.ops[op].noted > 0 && !taken_back_) {
+    buffer.notes.round(UINT64_MAX, [&](LentNote& note, uint64_t all) {
+      return note.op == op && read_note(buffer, note, all);
+    });
+  }
+  if (taken_back_) return true;  // by now
+  const uint64_t count = header.count;
+  if (count == 0) {
+    leave_out(buffer, op);
+    return true;
+  }
+  const std::byte* values = section.payload.data();
+  if (placed) {
+    const uint32_t to = wiring_.cells_of(op).to;
+    values = buffer.result + (wiring_.cells()[to].range.first + buffer.done[to]) * element_bytes_;
+  }
+  bring(buffer, op, count, values, false);
+  return true;
 }
 
 bool DenseExchange::fits(const StepBuffer& buffer, uint32_t i, const Section& section) const {
@@ -57,29 +76,6 @@ bool DenseExchange::fits(const StepBuffer& buffer, uint32_t i, const Section& se
   // As far as this rank's share has left; a sum to which it gave some is not nothing.
   const uint64_t waiting = given.queued == nullptr ? 0 : given.queued->count - given.queued->packed;
   return header.count > 0 && came + header.count <= given.done - waiting;
-}
-
-bool DenseExchange::take(StepBuffer& buffer, uint32_t i, const Section& section) {
-  if (section.header.encoding == Encoding::kLent) return note(buffer, i, section);
-  // What was lent of it goes first.
-  while (buffer.ops[i].noted > 0 && !taken_back_) {
-    buffer.notes.round(UINT64_MAX, [&](LentNote& note, uint64_t all) {
-      return note.op == i && read_note(buffer, note, all);
-    });
-  }
-  if (taken_back_) return true;  // by now
-  const uint64_t count = section.header.count;
-  if (count == 0) {
-    leave_out(buffer, i);
-    return true;
-  }
-  const std::byte* values = section.payload.data();
-  if (section.header.encoding == Encoding::kPlaced) {
-    const uint32_t to = wiring_.cells_of(i).to;
-    values = buffer.result + (wiring_.cells()[to].range.first + buffer.done[to]) * element_bytes_;
-  }
-  bring(buffer, i, count, values, false);
-  return true;
 }
 
 // The next elements of a receive, which fit. `lent`: the peer may have taken them back.

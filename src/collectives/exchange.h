@@ -38,6 +38,7 @@ namespace parallax {
 class AlgorithmChoice;
 class Entries;
 class HostStaging;
+class RunMember;
 struct DenseShape;
 
 // Up to so many hosts, who has no rows for an owner says so to it; beyond, a census tells
@@ -156,6 +157,9 @@ class Exchange {
   virtual ReducedGradient whole(uint64_t step) const = 0;
   // Rows: once reduced.
   virtual ExchangeCounts counts(uint64_t step) const = 0;
+
+  // By which a slice of it goes in a run with others (run_member.h); null: it goes alone.
+  virtual RunMember* run_member() { return nullptr; }
 };
 
 // What chooses among algorithms knows of a variable without row ids.

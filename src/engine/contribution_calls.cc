@@ -6,6 +6,8 @@
 #include <new>
 #include <string>
 
+#include "base/check.h"
+
 namespace parallax {
 
 namespace {
@@ -217,10 +219,18 @@ void ContributionCalls::advance() {
 void ContributionCalls::start(Request& request) {
   request.started = true;
   --pipeline_.state(request.step).unstarted;
-  size_t run_end = 0;
+  size_t run_end = 0, settled = 0;
+  bool together = false;
   ByteRange run;
   for (size_t i = 0; i < request.slices.size(); ++i) {
     if (i == run_end) run = run_from(request, i, &run_end);
+    if (i == settled && request.kind == RequestKind::kReduce) {
+      const LentRuns::Given given = pipeline_.runs().give(
+          request.step, std::span(request.slices).subspan(i, run_end - i), run, &request.pending);
+      settled += given.count;
+      together = given.together;
+    }
+    if (together) continue;
     // With `more` it is in the step sum, which goes out with the last micro-batch.
     if (!request.slices[i].more) contribute(request, request.slices[i], run, &request.pending);
   }
@@ -257,6 +267,8 @@ void ContributionCalls::contribute(const Request& request, const PullSlice& slic
     return contribute_sum(slice.variable, request.step, result, pending);
   }
   const VariableRuntime& runtime = group_.runtime(slice.variable);
+  // What others have lent of it was checked as it came.
+  PARALLAX_CHECK(pipeline_.runs().goes_alone(request.step, slice.variable));
   Contribution contribution;
   if (!runtime.variable->ids_declared()) {
     // Lasting: of a reduce it is the caller's until the aggregate is there, which may take its
@@ -280,6 +292,7 @@ void ContributionCalls::contribute_sum(uint32_t variable, uint64_t step, const D
                                        uint32_t* pending) {
   const VariableRuntime& runtime = group_.runtime(variable);
   const StepSum& sum = *runtime.sums[step & 1];
+  PARALLAX_CHECK(pipeline_.runs().goes_alone(step, variable));
   Contribution contribution;
   if (runtime.variable->ids_declared()) {
     contribution.rows = sum.rows();

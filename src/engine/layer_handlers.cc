@@ -114,7 +114,12 @@ bool LayerHandlers::on_step_ended(uint32_t from, const Section& section) const {
 
 bool LayerHandlers::on_exchange(uint32_t from, const Section& section) const {
   const SectionHeader& header = section.header;
-  return is_open(header.step) && header.tag < parts_.group.size() &&
+  if (!is_open(header.step) || header.tag >= parts_.group.size()) return false;
+  LentRuns& runs = parts_.pipeline.runs();
+  if (header.kind == SectionKind::kLentRun || header.kind == SectionKind::kRunSummed) {
+    return runs.on_section(from, section);
+  }
+  return runs.goes_alone(header.step, header.tag) &&
          parts_.group.runtime(header.tag).exchange_at(header.step).on_section(from, section);
 }
 

@@ -251,7 +251,11 @@ std::string Reports::describe_sum_missing(const Request& request, ErrorFacts& ab
   // only whose sum it waits for, and from other variables perhaps who keeps them waiting.
   std::string variable, of_others;
   const auto look_at = [&](const VariableRuntime& runtime) {
-    const MissingRanks ranks = runtime.exchange_at(request.step).missing(request.step);
+    MissingRanks ranks = runtime.exchange_at(request.step).missing(request.step);
+    // Of what they have lent in runs the exchange knows nothing.
+    std::erase_if(ranks.to_give, [&](uint32_t rank) {
+      return parts_.pipeline.runs().awaits(rank, request.step, runtime.id);
+    });
     if (variable.empty() && !ranks.empty()) {
       variable = "variable '" + runtime.variable->name + "': ";
       about.variable = parts_.registry.id_of(runtime.id);

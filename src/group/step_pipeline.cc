@@ -52,6 +52,8 @@ void StepPipeline::add_variables() {
     if (!variable.managed()) continue;
     for (Ballot& each : ballots_) each.rates.reserve(variable.rates, norm_kind(variable));
   }
+  runs_->add_variables();
+  for (const uint64_t ahead : {1, 2}) runs_->open(window_.finished() + ahead);
   // No step is under way anywhere before all ranks have these variables.
   votes_to_all_ = decides_by_all();
   parts_.trees[TreeKind::kVote].begin_at(window_.next_to_vote());
@@ -121,7 +123,11 @@ void StepPipeline::say_ended(uint64_t step) {
 
 void StepPipeline::ended(uint32_t rank, uint64_t step) {
   parts_.group.pulls().end_local(rank, step);
-  for (const auto& runtime : parts_.group.runtimes()) runtime->exchange_at(step).end(rank, step);
+  // Lent in a run before, and checked then.
+  PARALLAX_CHECK(runs_->ended(rank, step));
+  for (const auto& runtime : parts_.group.runtimes()) {
+    if (!runs_->awaits(rank, step, runtime->id)) runtime->exchange_at(step).end(rank, step);
+  }
 }
 
 Status StepPipeline::advance(Finished* finished) {
@@ -446,6 +452,7 @@ StepPipeline::Finished StepPipeline::finish(StepState& step) {
     // Early enough: peers send for that step once the next one is decided, which takes our vote.
     runtime->exchange_at(window_.opens()).open(window_.opens());
   }
+  runs_->open(window_.opens());
   own_time_.open(window_.next_to_vote(), parts_.clock.now_ns());
   group.pulls().open(window_.opens());
   // After the switch of tables: it answers pulls that were held back, out of the new ones.

@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "base/status.h"
 #include "group/all_votes.h"
 #include "group/group.h"
+#include "group/lent_runs.h"
 #include "group/migration.h"
 #include "group/pace.h"
 #include "group/plan_control.h"
@@ -99,7 +101,10 @@ class StepPipeline {
 
   // All parts outlive this.
   explicit StepPipeline(const Parts& parts)
-      : parts_(parts), all_votes_(parts.group, parts.outbox, ballots_) {}
+      : parts_(parts),
+        all_votes_(parts.group, parts.outbox, ballots_),
+        runs_(std::make_unique<LentRuns>(parts.group.columns(), parts.group.runtimes(),
+                                         parts.outbox)) {}
 
   // A commit is under way, between steps, and the group has its variables: makes room for them.
   void add_variables();
@@ -107,6 +112,8 @@ class StepPipeline {
   const StepWindow& window() const { return window_; }
   StepState& state(uint64_t step) { return states_[StepWindow::slot(step)]; }
   const StepState& state(uint64_t step) const { return states_[StepWindow::slot(step)]; }
+  // What goes together of the slices of a call.
+  LentRuns& runs() const { return *runs_; }
   OwnTime& own_time() { return own_time_; }
   const LateRank& late() const { return late_; }  // as of the last decision
 
@@ -180,6 +187,7 @@ class StepPipeline {
   Ballots ballots_;
   Vote said_;  // to make one, or to read one: it is large
   AllVotes all_votes_;
+  const std::unique_ptr<LentRuns> runs_;
   bool votes_to_all_ = false;
   OwnTime own_time_;
   LateRank late_;

@@ -83,6 +83,8 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kTablesCurrent, Layer::kPull, "tables_current"},
     KindRow{SectionKind::kProbe, Layer::kProbe, "probe"},
     KindRow{SectionKind::kProbeAnswer, Layer::kProbe, "probe_answer"},
+    KindRow{SectionKind::kLentRun, Layer::kExchange, "lent_run"},
+    KindRow{SectionKind::kRunSummed, Layer::kExchange, "run_summed"},
 };
 
 namespace internal_kinds {

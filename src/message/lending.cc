@@ -64,7 +64,8 @@ bool Lending::has_mapped(uint32_t rank, uint64_t buffer) const {
   return memory != nullptr && memory->mapped_by(rank, buffer);
 }
 
-uint64_t Lending::lend(uint32_t to, uint64_t bytes, uint32_t* pending, const ByteRange& pages) {
+uint64_t Lending::lend(uint32_t to, uint64_t bytes, uint32_t* pending, const ByteRange& pages,
+                       uint32_t parts) {
   PARALLAX_CHECK(pending != nullptr);
   if (free_.empty()) {
     const auto count = static_cast<uint32_t>(loans_.size());
@@ -77,18 +78,23 @@ uint64_t Lending::lend(uint32_t to, uint64_t bytes, uint32_t* pending, const Byt
   Loan& loan = loans_[place];
   loan.to = to;
   loan.pages = pages;
+  loan.parts = parts;
   loan.pending = pending;
   ++*pending;
   counts_.lent_bytes += bytes;
   return uint64_t{++loan.use} << kPlaceBits | place;
 }
 
-bool Lending::returned(uint32_t by, uint64_t loan) {
+bool Lending::returned(uint32_t by, uint64_t loan, uint32_t parts) {
   const auto place = static_cast<uint32_t>(loan);
   if (place >= loans_.size()) return false;
-  const Loan& found = loans_[place];
-  if (found.pending == nullptr || found.to != by || found.use != loan >> kPlaceBits) return false;
-  end(place);
+  Loan& found = loans_[place];
+  if (found.pending == nullptr || found.to != by || found.use != loan >> kPlaceBits ||
+      found.parts < parts) {
+    return false;
+  }
+  found.parts -= parts;
+  if (found.parts == 0) end(place);
   return true;
 }
 

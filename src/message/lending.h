@@ -93,10 +93,11 @@ class Lending {
   // The rank has said that it has this rank's buffer mapped.
   bool has_mapped(uint32_t rank, uint64_t buffer) const;
   // One more loan, of so many bytes, which *pending counts; `pages`: those of them that the rank
-  // may write. Returns its number.
-  uint64_t lend(uint32_t to, uint64_t bytes, uint32_t* pending, const ByteRange& pages = {});
-  // The rank has read it. False: it has no such loan.
-  [[nodiscard]] bool returned(uint32_t by, uint64_t loan);
+  // may write; `parts`: so many it returns, each by itself. Returns its number.
+  uint64_t lend(uint32_t to, uint64_t bytes, uint32_t* pending, const ByteRange& pages = {},
+                uint32_t parts = 1);
+  // The rank has read so many parts of it, and with the last one all. False: it has no such loan.
+  [[nodiscard]] bool returned(uint32_t by, uint64_t loan, uint32_t parts = 1);
   // What is lent to that rank, or to any, is not waited for any more; but where it may write, and
   // the kernel has no pages to put there instead.
   void take_back(uint32_t from);
@@ -152,6 +153,7 @@ class Lending {
     uint32_t use = 0;             // of this place in loans_, counted; part of the number
     uint32_t* pending = nullptr;  // null: the place is free
     ByteRange pages;              // that its reader may write
+    uint32_t parts = 0;           // that it has not read
   };
 
   void end(uint32_t place);

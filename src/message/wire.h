@@ -105,7 +105,13 @@ enum class SectionKind : uint8_t {
   // kSectionLast: its number is to come back.
   kProbe = 44,
   kProbeAnswer = 45,
-  kKindCount = 46,
+  // Of a run of variables (group/lent_runs.h), from tag on: first = how many, payload = LentPart of
+  // all of them.
+  kLentRun = 46,
+  // The sender's parts of variables from tag on are summed where they were lent: first = the loan,
+  // payload = how many, 4 bytes.
+  kRunSummed = 47,
+  kKindCount = 48,
 };
 
 // How the payload is laid out.

@@ -79,6 +79,7 @@ EngineWorld::EngineWorld(const WorldOptions& options) : random_(options.seed) {
     each.transport = std::make_unique<SlowTransport>(transport_of(options, rank), world,
                                                      options.message_bytes_max,
                                                      options.slow_percent, random_.next());
+    if (options.lenders != nullptr) each.transport->use_memory(&options.lenders->rank(rank));
     options.seed % 2 == 1 ? each.transport->copy_sends() : each.transport->use_boards();
     if (options.compute_threads > 0) {
       auto threads = std::make_unique<ThreadCompute>([] {});

@@ -17,6 +17,7 @@
 #include "base/compute.h"
 #include "base/seeded_random.h"
 #include "engine/job_groups.h"
+#include "support/shared_host.h"
 #include "transport/inproc/inproc_transport.h"
 #include "world/host_map.h"
 #include "world/slot_map.h"
@@ -52,6 +53,8 @@ class SlowTransport final : public Transport {
   void forget(uint32_t rank) override { inner_->forget(rank); }
   Boards* boards() override { return boards_ ? inner_->boards() : nullptr; }
   void use_boards() { boards_ = true; }
+  PeerMemory* peer_memory() override { return memory_; }
+  void use_memory(PeerMemory* memory) { memory_ = memory; }
 
   // Else it lends on what it is given, which keeps engines looking.
   bool copies_sends(uint32_t to) const override { return copies_ && inner_->copies_sends(to); }
@@ -71,6 +74,7 @@ class SlowTransport final : public Transport {
   const uint32_t slow_percent_;
   bool copies_ = false;
   bool boards_ = false;
+  PeerMemory* memory_ = nullptr;
   SeededRandom random_;
   std::function<void(uint32_t, std::span<const Segment>)> tap_;
   std::vector<uint32_t> slow_;  // polls until there are credits again
@@ -107,6 +111,8 @@ struct WorldOptions {
   uint32_t slow_percent = 0;  // of the peers have no credits at any time
   bool late_jobs = false;
   uint32_t compute_threads = 0;  // > 0: jobs run on threads
+  // Where ranks lend memory to each other, which outlives the world; null: nowhere.
+  SharedHost* lenders = nullptr;
   // Changes the options of single ranks.
   std::function<void(uint32_t rank, EngineOptions* options)> adjust = {};
 };

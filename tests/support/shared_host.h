@@ -50,7 +50,15 @@ class SharedHost {
       }
       return found->second.base + place.offset;
     }
+    std::byte* find_writable(uint32_t rank, const BufferPlace& place, uint64_t bytes) override {
+      if (!writes) return nullptr;
+      return const_cast<std::byte*>(find(rank, place, bytes));
+    }
     void retract(uint32_t) override { retracted = true; }
+    bool make_private(const ByteRange& pages) override {
+      made_private.push_back(pages);
+      return true;
+    }
     bool was_meant(uint32_t rank) const override {
       if (before_asked) before_asked();
       return !host_.ranks_[rank]->retracted;
@@ -60,8 +68,10 @@ class SharedHost {
     std::map<uint64_t, SharedMemory> shared;  // by number
     bool refuses = false;                     // to share more
     bool unmapped = false;                    // this rank has mapped nothing of others
-    bool retracted = false;                   // what others read here is not meant
-    std::function<void()> before_asked;       // of was_meant()
+    bool writes = false;                      // others' memory, where they let it
+    std::vector<ByteRange> made_private;
+    bool retracted = false;              // what others read here is not meant
+    std::function<void()> before_asked;  // of was_meant()
 
    private:
     SharedHost& host_;

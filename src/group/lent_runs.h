@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// LentRuns: variables that one call reduces in place, and whose slices lie one right behind the
+// other in a buffer that all ranks of the host read and write, go together: in a run. Who gives
+// them lends them to each other rank by one section, which says from which variable on, how many,
+// and where the first lies. A rank to which all others have lent a variable, and that has lent it
+// itself, sums its part of it (RunMember::part) where it lies, writes the total to all others, and
+// tells of all variables that it has summed in a turn by one section, which ends that much of the
+// loan. So what is said, looked up and checked is said, looked up and checked for a run; for each
+// variable there is little more than its bytes.
+//
+// Design notes. A run is how a rank gives variables, and nothing that ranks have to agree on: each
+// calls in what groups it likes, and every variable is still an exchange of its own. A variable is
+// *alone* at a rank, for a step, as soon as it has come there in another way than in a run: this
+// rank or another gives it by itself, or not at all. Then this rank's own slice is released to its
+// exchange, and what others have lent of it in runs, before or after, is given to the exchange as
+// the section that would have come for it alone, so that all that such a section may bring is
+// settled there. At a rank where it is not alone, all have lent it in runs in the end: then it is
+// alone nowhere, since a rank gives a variable to all others in one way. So either all ranks sum
+// their parts here or none does, and nobody waits for what nobody says.
+//
+// Variables are summed in any order in which they become complete, lowest first, in bounded turns
+// (LentReader). Sums begin with a rank's own addend and go on in the order of ranks.
+//
+// Slices of which a part shares a page with something else than the call's own slices go alone: see
+// message/lending.h. What comes from others is checked before it is used. Owned by the
+// StepPipeline; engine's owner only; nothing blocks.
+#ifndef PARALLAX_GROUP_LENT_RUNS_H_
+#define PARALLAX_GROUP_LENT_RUNS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/byte_range.h"
+#include "collectives/exchange.h"
+#include "collectives/run_member.h"
+#include "group/variable_runtime.h"
+#include "message/outbox.h"
+#include "server/pulled_variable.h"
+#include "world/patterns.h"
+
+namespace parallax {
+
+class LentRuns final : private LentReader {
+ public:
+  using Runtimes = std::vector<std::unique_ptr<VariableRuntime>>;
+
+  // All outlive this.
+  LentRuns(const Columns& columns, const Runtimes& runtimes, Outbox& outbox);
+  LentRuns(const LentRuns&) = delete;
+  LentRuns& operator=(const LentRuns&) = delete;
+  ~LentRuns() { outbox_.lending().forget(this); }
+
+  // Between steps: there are more variables.
+  void add_variables();
+  // Gives what step - 2 had to `step`.
+  void open(uint64_t step);
+
+  struct Given {
+    size_t count = 0;  // of the first slices: it is settled how they go; at least one
+    bool together = false;
+  };
+  // The first of these slices of a reduce, which lie one right behind the other and are some of
+  // `borrowed`, memory that the call borrows: gives as many as go in a run, or says of how many
+  // that each goes alone. *pending counts the loans.
+  Given give(uint64_t step, std::span<const PullSlice> slices, const ByteRange& borrowed,
+             uint32_t* pending);
+
+  // It comes, or goes, otherwise than in a run. False: what was lent of it does not fit.
+  [[nodiscard]] bool goes_alone(uint64_t step, uint32_t variable) {
+    Step& at = this->at(step);
+    if (!usable_ || at.ways[variable] != Way::kOpen) return true;
+    return leave(at, variable);
+  }
+  // A rank has ended the step: what it has given in no run it gives in none. False: as above.
+  [[nodiscard]] bool ended(uint32_t rank, uint64_t step);
+  // That rank has given it in a run, which its exchange has heard nothing of.
+  bool awaits(uint32_t rank, uint64_t step, uint32_t variable) const;
+
+  // kLentRun, kRunSummed, of a step that is open. False: not what that rank may send now.
+  [[nodiscard]] bool on_section(uint32_t from, const Section& section);
+
+ private:
+  enum class Way : uint8_t { kOpen, kAlone, kSummed };
+  // Of another rank.
+  struct Run {
+    uint32_t first = 0, end = 0;  // variables
+    BufferPlace place;            // of the first one's first byte
+    uint64_t loan = 0;
+  };
+  // Of this rank.
+  struct OwnRun {
+    uint32_t first = 0, end = 0;
+    uint32_t next = 0;  // all before it are summed, or alone
+    std::byte* values = nullptr;
+  };
+  struct Step {
+    uint64_t step = 0;
+    std::vector<Way> ways;               // by variable
+    std::vector<uint64_t> done;          // by variable: elements of this rank's part, summed
+    std::vector<std::vector<Run>> runs;  // by rank
+    std::vector<OwnRun> own;             // ascending
+    bool any = false;                    // of either
+  };
+
+  // Of a variable: what this rank sums of it.
+  struct Part {
+    std::byte* values = nullptr;  // of this rank; those of others are addends_
+    uint64_t offset = 0;          // from there to the variable
+    Range range;
+    SumType type = SumType::kF32;
+  };
+
+  Step& at(uint64_t step) { return steps_[step & 1]; }
+  const Step& at(uint64_t step) const { return steps_[step & 1]; }
+  RunMember* member(uint64_t step, uint32_t variable) const;
+  bool goes_in_run(uint64_t step, const PullSlice& slice) const;
+  static const Run* find(const std::vector<Run>& runs, uint32_t variable);
+  bool gave(const Step& step, uint32_t variable) const;
+  bool leave(Step& step, uint32_t variable);
+  bool hand_over(const Step& step, uint32_t from, const Run& run, uint32_t variable);
+  bool take_run(uint32_t from, const Section& section);
+  bool take_summed(uint32_t from, const Section& section);
+  bool read_lent() override;
+  void sum(Step& step, OwnRun& own, uint64_t* bytes_left);
+  uint32_t find_others(const Step& step, const OwnRun& own, uint32_t variable);
+  uint32_t sum_ready(Step& step, const OwnRun& own, uint32_t first, uint32_t end,
+                     uint64_t* bytes_left);
+  bool sum_part(const Part& part, uint64_t* done, uint64_t* bytes_left);
+  void tell(const Step& step, uint32_t first, uint32_t end);
+
+  const Columns& columns_;
+  const Runtimes& runtimes_;
+  Outbox& outbox_;
+  const bool usable_;
+  std::vector<uint64_t> offsets_;  // by variable: bytes of all before it, as they are summed
+  std::array<Step, 2> steps_;
+  std::vector<const Run*> others_;   // by rank: of a variable being summed
+  std::vector<std::byte*> addends_;  // by rank: where that lies
+  bool taken_back_ = false;          // what was read is worth nothing: the job is about to end
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_GROUP_LENT_RUNS_H_
