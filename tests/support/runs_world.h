@@ -26,9 +26,9 @@ namespace parallax::testkit {
 inline constexpr uint64_t kPageBytes = 4096;
 
 // Memory of a rank in whole pages, which all of its host may map.
-class Slab {
+class SharedSlab {
  public:
-  explicit Slab(uint64_t floats)
+  explicit SharedSlab(uint64_t floats)
       : bytes_((floats * sizeof(float) + kPageBytes - 1) / kPageBytes * kPageBytes),
         room_(bytes_ + kPageBytes) {}
   float* values() {
@@ -42,7 +42,7 @@ class Slab {
   std::vector<std::byte> room_;
 };
 
-struct Layout {
+struct RunsLayout {
   uint32_t ranks = 2;
   std::vector<uint64_t> elements;  // by variable
   uint64_t seed = 1;
@@ -53,7 +53,7 @@ struct Layout {
 };
 
 // The kinds of sections that ranks send each other, with their tags, in order.
-struct Said {
+struct SaidSection {
   SectionKind kind;
   uint32_t from, tag;
   uint64_t first;
@@ -61,7 +61,7 @@ struct Said {
 
 class RunsWorld {
  public:
-  explicit RunsWorld(const Layout& layout)
+  explicit RunsWorld(const RunsLayout& layout)
       : layout_(layout),
         host_(layout.ranks),
         world_({.hosts = std::vector<uint32_t>(layout.ranks),
@@ -74,7 +74,7 @@ class RunsWorld {
       total_ += elements;
     }
     for (uint32_t rank = 0; rank < layout.ranks; ++rank) {
-      slabs_.push_back(std::make_unique<Slab>(total_));
+      slabs_.push_back(std::make_unique<SharedSlab>(total_));
       apart_.emplace_back(total_);
       host_.rank(rank).writes = layout.writes;
       if (layout.lends) host_.rank(rank).share(slabs_[rank]->shared());
@@ -142,9 +142,9 @@ class RunsWorld {
   }
   uint64_t said(SectionKind kind) const {
     return static_cast<uint64_t>(std::count_if(
-        said_.begin(), said_.end(), [kind](const Said& each) { return each.kind == kind; }));
+        said_.begin(), said_.end(), [kind](const SaidSection& each) { return each.kind == kind; }));
   }
-  std::vector<Said> take_said() { return std::exchange(said_, {}); }
+  std::vector<SaidSection> take_said() { return std::exchange(said_, {}); }
 
   // One call of all at every rank; the statuses of reduce and step_end, of all ranks.
   std::vector<Status> run_whole_step() {
@@ -168,13 +168,13 @@ class RunsWorld {
   }
 
  private:
-  const Layout layout_;
+  const RunsLayout layout_;
   std::vector<uint64_t> first_;
   uint64_t total_ = 0;
   SharedHost host_;
-  std::vector<std::unique_ptr<Slab>> slabs_;
+  std::vector<std::unique_ptr<SharedSlab>> slabs_;
   std::vector<std::vector<float>> apart_;
-  std::vector<Said> said_;
+  std::vector<SaidSection> said_;
   EngineWorld world_;
 };
 

@@ -18,7 +18,7 @@ namespace parallax::testkit {
 namespace {
 
 // What a rank does in a step: calls in a row, before some of which it waits for all before them.
-struct Script {
+struct RankScript {
   struct Call {
     std::vector<uint32_t> variables;
     bool waits = false;  // for all earlier ones, before it
@@ -30,10 +30,11 @@ struct Script {
 
 // Variables in phases that all ranks have in common: who waits does so between two of them, and
 // where all ranks give all, so that no rank waits for one that waits for it.
-Script draw(SeededRandom& random, std::span<const std::vector<uint32_t>> phases, bool gives_all) {
-  Script script;
+RankScript draw_script(SeededRandom& random, std::span<const std::vector<uint32_t>> phases,
+                       bool gives_all) {
+  RankScript script;
   const bool waits = gives_all && random.chance(50);
-  std::vector<Script::Call> calls;
+  std::vector<RankScript::Call> calls;
   for (const std::vector<uint32_t>& phase : phases) {
     std::vector<uint32_t> left;
     for (const uint32_t variable : phase) {
@@ -45,7 +46,7 @@ Script draw(SeededRandom& random, std::span<const std::vector<uint32_t>> phases,
     bool first = waits;
     while (!left.empty()) {
       const size_t count = 1 + random.below(left.size());
-      Script::Call call = {.variables = {left.begin(), left.begin() + count}, .waits = first};
+      RankScript::Call call = {.variables = {left.begin(), left.begin() + count}, .waits = first};
       left.erase(left.begin(), left.begin() + count);
       first = false;
       for (const uint32_t variable : call.variables) {
@@ -61,16 +62,16 @@ Script draw(SeededRandom& random, std::span<const std::vector<uint32_t>> phases,
 }
 
 // Does one rank's script, as far as it goes. True: all of it.
-class Actor {
+class ScriptActor {
  public:
-  Actor(RunsWorld& world, uint32_t rank, Script script)
+  ScriptActor(RunsWorld& world, uint32_t rank, RankScript script)
       : world_(world), rank_(rank), script_(std::move(script)) {
     EXPECT_TRUE(engine().step_calls().begin(&step_).ok());
   }
   bool act() {
     StepCalls& calls = engine().step_calls();
     for (; next_ < script_.calls.size(); ++next_) {
-      const Script::Call& call = script_.calls[next_];
+      const RankScript::Call& call = script_.calls[next_];
       const bool waits = call.waits && std::any_of(requests_.begin(), requests_.end(),
                                                    [](Request* each) { return !each->done(); });
       if (waits) return false;
@@ -103,13 +104,13 @@ class Actor {
     }
     return "nothing";
   }
-  const Script& script() const { return script_; }
+  const RankScript& script() const { return script_; }
 
  private:
   Engine& engine() { return world_.world().engine(rank_); }
   RunsWorld& world_;
   const uint32_t rank_;
-  const Script script_;
+  const RankScript script_;
   uint64_t step_ = 0;
   size_t next_ = 0;
   bool ended_ = false;
@@ -117,7 +118,7 @@ class Actor {
 };
 
 // Sizes of which some are said on boards or in one shot, and some lie across pages.
-std::vector<uint64_t> draw_sizes(SeededRandom& random, uint32_t count) {
+std::vector<uint64_t> draw_run_sizes(SeededRandom& random, uint32_t count) {
   std::vector<uint64_t> sizes;
   for (uint32_t i = 0; i < count; ++i) {
     sizes.push_back(random.chance(20) ? 100 + random.below(900) : 8200 + random.below(6000));
@@ -135,18 +136,18 @@ void run_drawn_step(RunsWorld& world, uint32_t ranks, uint64_t step) {
   world.fill(step);
   const bool gives_all = random.chance(60);
   const bool alike = random.chance(30);
-  const Script of_all = draw(random, phases, gives_all);
-  std::vector<Actor> actors;
+  const RankScript of_all = draw_script(random, phases, gives_all);
+  std::vector<ScriptActor> actors;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    actors.emplace_back(world, rank, alike ? of_all : draw(random, phases, gives_all));
+    actors.emplace_back(world, rank, alike ? of_all : draw_script(random, phases, gives_all));
   }
   const bool done = world.world().run_until([&] {
     bool all = true;
-    for (Actor& actor : actors) all &= actor.act();
+    for (ScriptActor& actor : actors) all &= actor.act();
     return all;
   });
-  for (Actor& actor : actors) ASSERT_TRUE(done) << actor.waiting_for();
-  for (Actor& actor : actors) actor.release();
+  for (ScriptActor& actor : actors) ASSERT_TRUE(done) << actor.waiting_for();
+  for (ScriptActor& actor : actors) actor.release();
   for (uint32_t variable = 0; variable < world.variables(); ++variable) {
     std::set<uint32_t> givers;
     for (uint32_t rank = 0; rank < ranks; ++rank) {
@@ -168,7 +169,7 @@ TEST(EngineRuns, AnyGroupsOfCallsGiveTheSameSums) {
   for (uint64_t seed = 1; seed <= 24; ++seed) {
     SeededRandom random(seed);
     const auto ranks = static_cast<uint32_t>(2 + random.below(3));
-    RunsWorld world({.ranks = ranks, .elements = draw_sizes(random, 7), .seed = seed});
+    RunsWorld world({.ranks = ranks, .elements = draw_run_sizes(random, 7), .seed = seed});
     world.commit();
     for (uint64_t step = 1; step <= 5; ++step) {
       SCOPED_TRACE("seed " + std::to_string(seed) + ", step " + std::to_string(step));

@@ -43,7 +43,7 @@ TEST(LentRuns, OneCallIsSaidAtOnce) {
       const uint64_t turns_max = 2 + 20 * 8192 * 3 * sizeof(float) / ranks / (1 << 20);
       EXPECT_LE(world.said(SectionKind::kRunSummed), pairs * turns_max);
       std::set<uint32_t> alone;
-      for (const Said& each : world.take_said()) {
+      for (const SaidSection& each : world.take_said()) {
         const bool of_variable =
             each.kind == SectionKind::kDenseReduce || each.kind == SectionKind::kDenseGather;
         if (of_variable) alone.insert(each.tag);
@@ -73,7 +73,7 @@ TEST(LentRuns, WhatWasRegisteredFirstIsSummedFirst) {
   }
   ASSERT_TRUE(world.world().run_until_done(requests));
   std::map<uint32_t, std::vector<uint32_t>> order;
-  for (const Said& each : world.take_said()) {
+  for (const SaidSection& each : world.take_said()) {
     if (each.kind == SectionKind::kRunSummed) order[each.from].push_back(each.tag);
   }
   for (uint32_t rank = 0; rank < 2; ++rank) EXPECT_EQ(order[rank], (std::vector<uint32_t>{0, 1}));
@@ -129,7 +129,7 @@ TEST(LentRuns, WhatALostRankMayWriteIsMadePrivate) {
 
 // What a rank that does not keep to the rules says of runs: three variables, which rank 0 has
 // given.
-struct Lie {
+struct RunLie {
   const char* what;
   SectionKind kind;
   uint32_t tag;
@@ -138,14 +138,14 @@ struct Lie {
   bool twice = false;
 };
 
-std::vector<std::byte> part_of(uint64_t buffer, uint64_t offset, uint64_t bytes) {
+std::vector<std::byte> lent_part_bytes(uint64_t buffer, uint64_t offset, uint64_t bytes) {
   const LentPart part = {
       .place = {buffer, offset}, .bytes = bytes, .loan = 7, .returns = {.first = 0, .end = bytes}};
   const auto raw = std::as_bytes(std::span(&part, 1));
   return {raw.begin(), raw.end()};
 }
 
-std::vector<std::byte> count_of(uint32_t count) {
+std::vector<std::byte> count_bytes(uint32_t count) {
   const auto raw = std::as_bytes(std::span(&count, 1));
   return {raw.begin(), raw.end()};
 }
@@ -155,22 +155,22 @@ TEST(LentRuns, WhatNoRankSaysFailsTheJobWithItsName) {
   constexpr uint64_t kElements = 8192 * 3;
   constexpr uint64_t kBytes = kElements * sizeof(float);
   const auto run = SectionKind::kLentRun, summed = SectionKind::kRunSummed;
-  const Lie lies[] = {
-      {"none", run, 0, 0, part_of(1, 0, 0)},
-      {"more than there are", run, 1, 3, part_of(1, 0, 3 * kBytes)},
-      {"more than a number holds", run, 1, UINT64_MAX, part_of(1, 0, kBytes)},
-      {"no variable", run, 3, 1, part_of(1, 0, kBytes)},
-      {"another length", run, 0, 2, part_of(1, 0, 2 * kBytes - 4)},
-      {"no buffer", run, 0, 2, part_of(9, 0, 2 * kBytes)},
-      {"beyond the buffer", run, 0, 2, part_of(1, 2 * kBytes, 2 * kBytes)},
-      {"no part", run, 0, 1, count_of(1)},
-      {"again", run, 0, 2, part_of(1, 0, 2 * kBytes), true},
-      {"none summed", summed, 0, 0, count_of(0)},
-      {"more summed than there are", summed, 2, 0, count_of(2)},
+  const RunLie lies[] = {
+      {"none", run, 0, 0, lent_part_bytes(1, 0, 0)},
+      {"more than there are", run, 1, 3, lent_part_bytes(1, 0, 3 * kBytes)},
+      {"more than a number holds", run, 1, UINT64_MAX, lent_part_bytes(1, 0, kBytes)},
+      {"no variable", run, 3, 1, lent_part_bytes(1, 0, kBytes)},
+      {"another length", run, 0, 2, lent_part_bytes(1, 0, 2 * kBytes - 4)},
+      {"no buffer", run, 0, 2, lent_part_bytes(9, 0, 2 * kBytes)},
+      {"beyond the buffer", run, 0, 2, lent_part_bytes(1, 2 * kBytes, 2 * kBytes)},
+      {"no part", run, 0, 1, count_bytes(1)},
+      {"again", run, 0, 2, lent_part_bytes(1, 0, 2 * kBytes), true},
+      {"none summed", summed, 0, 0, count_bytes(0)},
+      {"more summed than there are", summed, 2, 0, count_bytes(2)},
       {"no count", summed, 0, 0, {}},
-      {"of no loan", summed, 0, 12345, count_of(1)},
+      {"of no loan", summed, 0, 12345, count_bytes(1)},
   };
-  for (const Lie& lie : lies) {
+  for (const RunLie& lie : lies) {
     SCOPED_TRACE(lie.what);
     RunsWorld world({.elements = {kElements, kElements, kElements}, .slow_percent = 0});
     world.commit();
