@@ -96,7 +96,7 @@ bool LentRuns::goes_in_run(uint64_t step, const PullSlice& slice) const {
 
 LentRuns::Given LentRuns::give(uint64_t step, std::span<const PullSlice> slices,
                                const ByteRange& borrowed, uint32_t* pending) {
-  if (!usable_) return {.count = slices.size()};
+  if (!usable_ || borrowed.bytes == 0) return {.count = slices.size()};
   Lending& lending = outbox_.lending();
   const std::byte* const values = slices[0].values;
   const BufferPlace start = lending.place_of(values, 1);
