@@ -433,6 +433,11 @@ typedef struct parallax_buffer_options {
   uint32_t memory;     /* parallax_memory_t; of CUDA numa_node and huge_pages are 0 */
   uint32_t device;     /* CUDA: its number, as the CUDA driver counts in this process (so after
                         * CUDA_VISIBLE_DEVICES, as cudaSetDevice does); else 0 */
+  uint32_t symmetric;  /* CUDA: 1: of NCCL's allocation (ncclMemAlloc), which takes memory in
+                        * multiples of 2 MiB: for variables with a place (place_values of
+                        * parallax_variable_t). Ordinary memory where NCCL has no windows, or is not
+                        * to be used (setting nccl) */
+  uint32_t reserved;   /* 0 */
 } parallax_buffer_options_t;
 
 /* Memory of the job's: *pointer is aligned to a page, and its `bytes` are zero. They cost memory as
@@ -455,8 +460,10 @@ PARALLAX_API parallax_status_t parallax_buffer_alloc(parallax_job_t *job, size_t
                                                      void **pointer);
 
 /* Frees what parallax_buffer_alloc gave. STATE names a pending request, of the job or a part, that
- * borrows some of it, which stays as it is: wait for that, and free it then. INVALID: no buffer of
- * this job begins at `pointer`. NULL is OK. Since 0.2.0. */
+ * borrows some of it, which stays as it is: wait for that, and free it then; or a variable whose
+ * place is there, which keeps it until the job is closed. INVALID: no buffer of this job begins at
+ * `pointer`. IO: NCCL does not let go of it; it stays, and goes with the job. NULL is OK. Since
+ * 0.2.0. */
 PARALLAX_API parallax_status_t parallax_buffer_free(parallax_job_t *job, void *pointer);
 
 /* Tells the job of memory of the caller's, to be prepared once for networks and devices instead of
@@ -468,7 +475,7 @@ PARALLAX_API parallax_status_t parallax_buffer_free(parallax_job_t *job, void *p
 PARALLAX_API parallax_status_t parallax_buffer_register(parallax_job_t *job, void *pointer,
                                                         size_t bytes);
 
-/* Ends it, for the whole of what was registered at `pointer`. STATE as parallax_buffer_free;
+/* Ends it, for the whole of what was registered at `pointer`. STATE, IO as parallax_buffer_free;
  * INVALID: nothing was registered there. Since 0.2.0. */
 PARALLAX_API parallax_status_t parallax_buffer_unregister(parallax_job_t *job, void *pointer);
 
@@ -754,6 +761,21 @@ typedef struct parallax_variable {
                           * SGD, MOMENTUM, ADAGRAD, ROWWISE_ADAGRAD or ADAM; others are UNSUPPORTED.
                           * The numbers are those of a table in host memory, bit for bit, and it
                           * stays where the first plan puts it. The same on every rank */
+  /* A place, which is a promise of this rank: on every step of the job its `values` lie there, and
+   * its aggregate goes there. Of framework-held variables without row ids, with memory CUDA, whose
+   * place lies in memory of parallax_buffer_alloc on one device; for others it is UNSUPPORTED, for
+   * other memory INVALID. The memory stays until the job is closed: parallax_buffer_free answers
+   * STATE, with the variable. A slice of it that names another place, device or dtype is INVALID.
+   * Where ranks promise alike at commit (`symmetric` of parallax_buffer_options_t, buffers of the
+   * same size, in them the same variables at the same offsets, 8 buffers in a commit) and NCCL sums
+   * them, the devices register that memory together as windows, and sum without NCCL's own buffers
+   * between. Then a rank that gives nothing of it in a step takes part from there: from step_end on
+   * until that is done the library writes zeros to place_values and the sum to place_into, and no
+   * work of the program's on a device may use them meanwhile; and slices of variables without a
+   * place may not lie in those buffers (INVALID). Else it is summed as any, and the plan
+   * (PARALLAX_REPORT_PLAN) says why, alike on every rank. Ranks may differ in it (docs/gpu.md) */
+  void *place_values;    /* where `values` of each slice lies; NULL: no promise */
+  void *place_into;      /* where `into` does; NULL: `into` is NULL, or the same as `values` */
 } parallax_variable_t;
 
 /* Registers one variable, for the next commit: before the first one or, since 0.2.0, between steps.

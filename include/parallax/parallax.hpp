@@ -160,8 +160,8 @@ class Request {
 };
 
 // Memory of a job's own (parallax_buffer_alloc), freed at the end, which is before the handle is
-// closed that it was given. Where a pending request borrows it then, it stays until the job is
-// gone.
+// closed that it was given. Where a pending request borrows it then, or a variable has its place
+// there (place_values), it stays until the job is gone.
 class Buffer {
  public:
   Buffer() = default;
@@ -191,7 +191,7 @@ class Buffer {
     return static_cast<Element*>(data_);
   }
 
-  // As the end does, but throws where a pending request borrows it.
+  // As the end does, but throws where a pending request borrows it or a variable has its place.
   void free() {
     if (data_ == nullptr) return;
     check(parallax_buffer_free(job_, data_));

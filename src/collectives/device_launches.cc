@@ -3,6 +3,7 @@
 #include "collectives/device_launches.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -34,7 +35,9 @@ void DeviceLaunches::begin(Devices& devices, const CommunicatorOptions& options,
 }
 
 // Only those of one commit go together: what was agreed before stays as it is.
-void DeviceLaunches::add(const std::vector<Entry>& entries, uint64_t finished) {
+void DeviceLaunches::add(const std::vector<Entry>& entries, uint64_t finished,
+                         const std::vector<ByteRange>& windows) {
+  windows_.insert(windows_.end(), windows.begin(), windows.end());
   for (const Entry& entry : entries) {
     PARALLAX_CHECK(places_.empty() || places_.back().variable < entry.variable);
     places_.push_back({.variable = entry.variable,
@@ -56,6 +59,11 @@ void DeviceLaunches::add(const std::vector<Entry>& entries, uint64_t finished) {
   }
   together_.reserve(places_.size());
   if (next_.step == 0) next_ = told_to_host_ = told_to_ranks_ = {finished + 1, 0};
+}
+
+bool DeviceLaunches::in_window(const ByteRange& bytes) const {
+  return std::any_of(windows_.begin(), windows_.end(),
+                     [&](const ByteRange& each) { return each.overlaps(bytes); });
 }
 
 std::string DeviceLaunches::why_not_lent() const {
@@ -96,7 +104,7 @@ DeviceLaunches::Slot& DeviceLaunches::join(uint32_t variable, uint64_t step) {
   Slot& slot = place.slots[step & 1];
   PARALLAX_CHECK(slot.step < step);
   slot = {.step = step, .joined = true, .ended = false, .reduction = place.like};
-  slot.reduction.from = nullptr;
+  slot.reduction.zeros = place.like.from != nullptr;
   return slot;
 }
 
@@ -106,6 +114,7 @@ void DeviceLaunches::give(uint32_t variable, uint64_t step, const DeviceReductio
   slot.reduction.from = reduction.from;
   slot.reduction.to = reduction.to;
   slot.reduction.after = reduction.after;
+  slot.reduction.zeros = false;
   slot.pending = pending;
   ++*pending;
 }
@@ -162,15 +171,6 @@ bool DeviceLaunches::next_is_there() const {
   return true;
 }
 
-Status DeviceLaunches::form() {
-  guessed_ = guessed_ || device_ == kNoDevice;
-  options_.device = device_ = device(options_.device);
-  if (order_ != nullptr) options_.id = order_->id();
-  const Status formed = devices_->form(options_, &communicator_);
-  if (communicator_ != nullptr) options_.out_of = nullptr;
-  return formed;
-}
-
 // Nobody else ends what waits for a rank that does not come, or for a device that stands still:
 // leases are kept meanwhile, and a stream of the program's may be all that waits for it.
 Status DeviceLaunches::check_deadline() const {
@@ -202,7 +202,8 @@ Status DeviceLaunches::advance(int64_t now_ns) {
   lived_ns_ += std::min(now_ns - std::exchange(passed_ns_, now_ns), most_ns);
   if (communicator_ != nullptr) {
     PARALLAX_RETURN_IF_ERROR(communicator_->advance());
-    if (communicator_->ready() || communicator_->launched() > 0) forming_ns_ = 0;
+    registering_ = registering_ && !communicator_->ready();
+    if (communicator_->ready() || (communicator_->launched() > 0 && !registering_)) forming_ns_ = 0;
     end_launches();
   }
   PARALLAX_RETURN_IF_ERROR(check_deadline());
@@ -212,8 +213,12 @@ Status DeviceLaunches::advance(int64_t now_ns) {
     // One out of the job's forms in the commit.
     if (options_.out_of == nullptr && !is_due(&leg)) return {};
     if (forming_ns_ == 0) forming_ns_ = lived_ns_;
-    PARALLAX_RETURN_IF_ERROR(form());
+    guessed_ = guessed_ || device_ == kNoDevice;
+    options_.device = device_ = device(options_.device);
+    if (order_ != nullptr) options_.id = order_->id();
+    PARALLAX_RETURN_IF_ERROR(devices_->form(options_, &communicator_));
     if (communicator_ == nullptr) return {};  // its device is being opened
+    options_.out_of = nullptr;
     PARALLAX_RETURN_IF_ERROR(communicator_->advance());
   }
   while (!held_ && communicator_->ready() && is_due(&leg)) {
@@ -231,7 +236,15 @@ bool DeviceLaunches::is_due(DeviceLeg* leg) {
   return *leg == DeviceLeg::kToHost ? next_is_there() : totals_are_there();
 }
 
+// Windows first: the first launch of a commit is at one place in the order of all ranks, and all
+// that came before has ended, so that every rank registers between the same two launches.
 Status DeviceLaunches::launch_next(DeviceLeg leg) {
+  if (windows_begun_ < windows_.size()) {
+    const auto first = std::exchange(windows_begun_, windows_.size());
+    forming_ns_ = lived_ns_;
+    registering_ = true;
+    return communicator_->register_windows(std::span<const ByteRange>(windows_).subspan(first));
+  }
   Launch launch = {.step = next_.step, .first = next_.at, .leg = leg};
   if (leg == DeviceLeg::kFromHost) {
     launch = between_.front();

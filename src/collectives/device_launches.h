@@ -49,7 +49,8 @@ class DeviceLaunches {
   // Before begin(): the communicator is that of this rank's host, and finds its ranks by `order`.
   void go_by_host(std::unique_ptr<HostOrder> order) { order_ = std::move(order); }
   // Variables of one commit, by ascending number, which the steps behind `finished` have. `like`
-  // says count, dtype and average.
+  // says count, dtype and average; and, of what lies in a window, `from` and `to`: zeros are
+  // written there where nothing is given.
   struct Entry {
     uint32_t variable = 0;
     DeviceReduction like = {};
@@ -57,7 +58,12 @@ class DeviceLaunches {
     std::string name = {};            // for what fails, with its id
     uint32_t id = 0;
   };
-  void add(const std::vector<Entry>& entries, uint64_t finished);
+  // `windows`: memory of this rank's that variables of the commit lie in, which all register
+  // together before the next launch, as many ranges of the same sizes on each.
+  void add(const std::vector<Entry>& entries, uint64_t finished,
+           const std::vector<ByteRange>& windows = {});
+  // Some of it is registered so, or is about to be.
+  bool in_window(const ByteRange& bytes) const;
 
   // That of this rank; `otherwise`: it is not settled yet.
   uint32_t device(uint32_t otherwise) const { return device_ == kNoDevice ? otherwise : device_; }
@@ -157,7 +163,6 @@ class DeviceLaunches {
   bool totals_are_there();
   void say_next();
   bool is_due(DeviceLeg* leg);
-  Status form();
   Status launch_next(DeviceLeg leg);
   Status check_deadline() const;
   Status list(const Launch& launch);
@@ -176,6 +181,9 @@ class DeviceLaunches {
   std::vector<Place> places_;  // by ascending variable
   Cursor next_;                // what is launched, of those that go in two legs the first one
   std::deque<Launch> under_way_;
+  std::vector<ByteRange> windows_;  // by ascending commit
+  size_t windows_begun_ = 0;        // of these, given to the communicator
+  bool registering_ = false;
   // By host.
   std::unique_ptr<HostOrder> order_;     // null: among all ranks
   std::deque<Launch> between_;           // whose totals are waited for

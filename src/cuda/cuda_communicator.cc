@@ -84,26 +84,22 @@ Status CudaCommunicator::begin(const CommunicatorOptions& options) {
     error = legs_->open();
     if (error != CUDA_SUCCESS) return failed(legs_->last_call(), error);
   }
+  // Until it is over NCCL refuses every other call of the parent.
   if (options.out_of != nullptr) {
-    return begin_out_of(static_cast<CudaCommunicator&>(*options.out_of), SplitCall(options.without),
-                        &config);
+    auto& parent = static_cast<CudaCommunicator&>(*options.out_of);
+    PARALLAX_CHECK(parent.idle());
+    SplitCall split(options.without);
+    const ncclResult_t begun = split.begin(nccl_, parent.communicator_, &config, &communicator_);
+    if (begun != ncclSuccess && begun != ncclInProgress) return failed(split.name(), begun);
+    parent.phase_ = Phase::kLending;
+    parent.kin_.child = this;
+    kin_.parent = &parent;
+    return {};
   }
   const ncclResult_t begun = nccl_.ncclCommInitRankConfig(
       &communicator_, static_cast<int>(options.ranks), id, static_cast<int>(options.rank), &config);
   if (begun == ncclSuccess || begun == ncclInProgress) return {};
   return failed("ncclCommInitRankConfig", begun);
-}
-
-// Until it is over NCCL refuses every other call of the parent.
-Status CudaCommunicator::begin_out_of(CudaCommunicator& parent, SplitCall call,
-                                      ncclConfig_t* config) {
-  PARALLAX_CHECK(parent.idle());
-  const ncclResult_t begun = call.begin(nccl_, parent.communicator_, config, &communicator_);
-  if (begun != ncclSuccess && begun != ncclInProgress) return failed(call.name(), begun);
-  parent.phase_ = Phase::kLending;
-  parent.kin_.child = this;
-  kin_.parent = &parent;
-  return {};
 }
 
 void CudaCommunicator::end_lending() {
@@ -136,6 +132,7 @@ Status CudaCommunicator::ask() {
     return failed(phase_ == Phase::kLending ? "the communicator of a part"
                   : !forming                ? "a reduction"
                   : offered                 ? window_->last_call()
+                  : windows_.any()          ? ProgramWindows::kCall
                                             : "ncclCommInitRankConfig",
                   error);
   }
@@ -157,6 +154,15 @@ Status CudaCommunicator::ask() {
 // The first call that every rank makes of a communicator that is there. The others wait in theirs,
 // so that an error here is one of all.
 Status CudaCommunicator::form_window(bool* in_progress) {
+  if (windows_.more()) {
+    const ncclResult_t result = windows_.offer(communicator_);
+    if (result != ncclSuccess && result != ncclInProgress) {
+      return failed(ProgramWindows::kCall, result);
+    }
+    *in_progress = true;  // as below
+    return {};
+  }
+  windows_.settle();
   if (window_ == nullptr) return {};
   if (!window_->offered()) {
     const ncclResult_t result =
@@ -172,8 +178,20 @@ Status CudaCommunicator::form_window(bool* in_progress) {
   return {};
 }
 
+// What was registered before, by this rank alone, is not any more.
+Status CudaCommunicator::register_windows(std::span<const ByteRange> windows) {
+  PARALLAX_CHECK(idle());
+  // Forming goes on, one after the other; what sums in an order has windows of its own alone.
+  PARALLAX_CHECK(window_ == nullptr);
+  for (const ByteRange& each : windows) PARALLAX_RETURN_IF_ERROR(forget(each));
+  windows_.add(windows);
+  phase_ = Phase::kForming;
+  return {};
+}
+
 RegisteredMemory CudaCommunicator::registered() const {
   RegisteredMemory counts = buffers_.counts();
+  windows_.count(&counts);
   if (window_ != nullptr) window_->count(&counts);
   return counts;
 }
@@ -282,15 +300,21 @@ void CudaCommunicator::know_memory(std::span<const DeviceReduction> together) {
     for (const std::byte* address : {each.from, static_cast<const std::byte*>(each.to)}) {
       if (address == nullptr || buffers_.knows(address)) continue;
       const ByteRange memory = memory_around_(address);
-      if (memory.bytes > 0) buffers_.know(communicator_, memory);
+      if (memory.bytes > 0 && !windows_.overlaps(memory)) buffers_.know(communicator_, memory);
     }
   }
 }
 
-void CudaCommunicator::forget(const ByteRange& memory) {
-  if (!buffers_.knows(memory)) return;
+// It has not failed for that: what it launches works as before.
+Status CudaCommunicator::forget(const ByteRange& memory) {
+  if (!buffers_.knows(memory)) return {};
   const ContextScope scope(driver_, parts_.context);
-  buffers_.forget(communicator_, memory);
+  const ncclResult_t error = buffers_.forget(communicator_, memory);
+  if (error == ncclSuccess) return {};
+  return io_error("device " + std::to_string(device_) + ": NCCL " +
+                  nccl_version_text(parts_.nccl.version) +
+                  " did not let go of memory that was registered with it: ncclCommDeregister: " +
+                  nccl_.ncclGetErrorString(error));
 }
 
 // The caller's streams are not waited for: ours is, by the device.
@@ -304,15 +328,24 @@ Status CudaCommunicator::order_behind(std::span<const DeviceReduction> together)
   return {};
 }
 
-// Of those that this rank gives nothing of; the sums that come there are nobody's.
+// Of those that this rank gives nothing of: at their place in a window, where others find them;
+// else in memory of ours, and the sums that come there are nobody's.
 Status CudaCommunicator::take_zeros(std::span<const DeviceReduction> together) {
   uint64_t bytes = 0;
-  for (const DeviceReduction& each : together)
+  CUresult error = CUDA_SUCCESS;
+  for (const DeviceReduction& each : together) {
     bytes += each.from == nullptr ? padded_zeros(each) : 0;
+    if (!each.zeros) continue;
+    error = driver_.cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(each.from), 0,
+                                    each.count * bytes_of_dtype(each.dtype), stream_);
+    if (error != CUDA_SUCCESS) {
+      return failed("cuMemsetD8Async of a variable's place, which this rank did not give", error);
+    }
+  }
   if (bytes == 0) return {};
   if (bytes > zeros_bytes_) {
     zeros_.push_front({.context = parts_.context});
-    const CUresult error = driver_.cuMemAlloc_v2(&zeros_.front().memory, bytes);
+    error = driver_.cuMemAlloc_v2(&zeros_.front().memory, bytes);
     if (error != CUDA_SUCCESS) {
       zeros_.pop_front();
       return failed(("cuMemAlloc of " + std::to_string(bytes) +
@@ -322,7 +355,7 @@ Status CudaCommunicator::take_zeros(std::span<const DeviceReduction> together) {
     }
     zeros_bytes_ = bytes;
   }
-  const CUresult error = driver_.cuMemsetD8Async(zeros_.front().memory, 0, bytes, stream_);
+  error = driver_.cuMemsetD8Async(zeros_.front().memory, 0, bytes, stream_);
   return error == CUDA_SUCCESS ? Status() : failed("cuMemsetD8Async", error);
 }
 

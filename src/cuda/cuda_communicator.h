@@ -23,6 +23,7 @@
 #include "cuda/host_legs.h"
 #include "cuda/library.h"
 #include "cuda/nccl_call.h"
+#include "cuda/program_windows.h"
 #include "cuda/registered_buffers.h"
 #include "device/communicator.h"
 
@@ -59,14 +60,15 @@ class CudaCommunicator final : public Communicator {
   bool to_be_asked() const override {
     return phase_ == Phase::kForming || phase_ == Phase::kLending || settling();
   }
-  void forget(const ByteRange& memory) override;
+  Status register_windows(std::span<const ByteRange> windows) override;
+  Status forget(const ByteRange& memory) override;
   RegisteredMemory registered() const override;
   void abort() override;
   bool quiet() override;
   bool drain(int64_t timeout_ns) override;
 
  private:
-  // Lending: one of a part is made out of this one.
+  // Lending: one of a part is made out of this one. Forming again while windows are registered.
   enum class Phase : uint8_t { kForming, kReady, kLending, kSettling, kFailed, kAborted };
   // While that is so, of both. The one that lends is NCCL's until the other is there.
   struct Kin {
@@ -81,6 +83,7 @@ class CudaCommunicator final : public Communicator {
         rank_(options.rank),
         memory_around_(options.memory_around),
         buffers_(nccl_),
+        windows_(nccl_),
         wake_(std::make_unique<std::function<void()>>(parts_.wake)) {}
 
   bool settling() const { return phase_ == Phase::kSettling; }
@@ -88,7 +91,6 @@ class CudaCommunicator final : public Communicator {
   template <typename Work>
   Status within_context(Work&& work);
   Status begin(const CommunicatorOptions& options);
-  Status begin_out_of(CudaCommunicator& parent, SplitCall call, ncclConfig_t* config);
   void end_lending();
   Status ask();
   Status form_window(bool* in_progress);
@@ -119,6 +121,7 @@ class CudaCommunicator final : public Communicator {
   const uint32_t device_, rank_;
   const std::function<ByteRange(const void* address)> memory_around_;
   RegisteredBuffers buffers_;  // of memory that the job knows
+  ProgramWindows windows_;     // of that which ranks agreed on
   // The driver may call it as long as something is under way.
   std::unique_ptr<std::function<void()>> wake_;
   Phase phase_ = Phase::kForming;

@@ -19,6 +19,7 @@ constexpr std::chrono::microseconds kLookAfter(50);
 
 void CudaCommunicator::deregister_all() {
   buffers_.forget_all(communicator_);
+  windows_.deregister(communicator_);
   if (window_ != nullptr) window_->deregister(communicator_);
 }
 
@@ -33,6 +34,7 @@ void CudaCommunicator::abort() {
   // memory until the process ends.
   if (under_way_.empty() && idle) deregister_all();
   buffers_.drop_all();
+  windows_.drop();
   if (window_ != nullptr) window_->drop();
   if (communicator_ != nullptr) {
     nccl_.ncclCommAbort(std::exchange(communicator_, nullptr));

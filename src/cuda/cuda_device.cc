@@ -370,22 +370,59 @@ Status CudaDevice::allocate_raw(uint64_t bytes, CUdeviceptr* memory) const {
   return error == CUDA_SUCCESS ? Status() : failure("cuMemAlloc", error);
 }
 
-Status CudaDevice::allocate(uint64_t bytes, void** memory) const {
-  CUdeviceptr address = 0;
-  PARALLAX_RETURN_IF_ERROR(allocate_raw(bytes, &address));
+template <typename Free>
+Status CudaDevice::give_zeroed(CUdeviceptr address, uint64_t bytes, Free free,
+                               void** memory) const {
   const ContextScope scope(api_, context_);
   if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
   bool under_way = false;
   const Status zeroed = zero(address, bytes, &under_way);
   // To free it would wait for the device.
-  if (!zeroed.ok() && !under_way) api_.cuMemFree_v2(address);
+  if (!zeroed.ok() && !under_way) free();
   if (zeroed.ok()) *memory = reinterpret_cast<void*>(address);
   return zeroed;
+}
+
+Status CudaDevice::allocate(uint64_t bytes, void** memory) const {
+  CUdeviceptr address = 0;
+  PARALLAX_RETURN_IF_ERROR(allocate_raw(bytes, &address));
+  return give_zeroed(
+      address, bytes, [&] { api_.cuMemFree_v2(address); }, memory);
 }
 
 void CudaDevice::release(void* memory) const {
   const ContextScope scope(api_, context_);
   if (scope.status() == CUDA_SUCCESS) api_.cuMemFree_v2(reinterpret_cast<CUdeviceptr>(memory));
 }
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+
+Status CudaDevice::allocate(uint64_t bytes, const NcclLibrary& nccl, void** memory) const {
+  const ContextScope scope(api_, context_);
+  if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
+  void* made = nullptr;
+  const ncclResult_t error = nccl.api.ncclMemAlloc(&made, bytes);
+  if (error != ncclSuccess) {
+    return limit(
+        "device " + std::to_string(number_) + " has no memory for " + std::to_string(bytes) +
+        " bytes, in NCCL's multiples: ncclMemAlloc: " + nccl.api.ncclGetErrorString(error));
+  }
+  return give_zeroed(
+      reinterpret_cast<CUdeviceptr>(made), bytes, [&] { nccl.api.ncclMemFree(made); }, memory);
+}
+
+void CudaDevice::release(const NcclLibrary& nccl, void* memory) const {
+  const ContextScope scope(api_, context_);
+  if (scope.status() == CUDA_SUCCESS) nccl.api.ncclMemFree(memory);
+}
+
+#else
+
+Status CudaDevice::allocate(uint64_t, const NcclLibrary&, void**) const {
+  return unsupported("this was built without windows, which are of NCCL 2.27");
+}
+void CudaDevice::release(const NcclLibrary&, void*) const {}
+
+#endif
 
 }  // namespace parallax

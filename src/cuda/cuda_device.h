@@ -93,6 +93,9 @@ class CudaDevice {
   Status allocate_raw(uint64_t bytes, CUdeviceptr* memory) const;
   // Blocks until the device is done with all that it has to do.
   void release(void* memory) const;
+  // The same of NCCL's memory.
+  Status allocate(uint64_t bytes, const NcclLibrary& nccl, void** memory) const;
+  void release(const NcclLibrary& nccl, void* memory) const;
 
   // "device 0: what: CUDA_ERROR_..."; without memory for that, LIMIT.
   Status failure(const char* what, CUresult error) const noexcept;
@@ -122,6 +125,9 @@ class CudaDevice {
                             CUstream queue, bool* begun) const noexcept;
   Status passed(CUevent event, bool* passed) const noexcept;
   Status zero(CUdeviceptr memory, uint64_t bytes, bool* under_way) const;
+  // Memory that free() gives back where it cannot be zeroed.
+  template <typename Free>
+  Status give_zeroed(CUdeviceptr address, uint64_t bytes, Free free, void** memory) const;
 
   const DriverApi& api_;
   const uint32_t number_;

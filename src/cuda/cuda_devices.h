@@ -61,6 +61,9 @@ class CudaDevices final : public Devices {
   Status allocate(uint32_t device, uint64_t bytes, void** memory) override
       PARALLAX_EXCLUDES(mutex_);
   void release(uint32_t device, void* memory) override PARALLAX_EXCLUDES(mutex_);
+  Status allocate_symmetric(uint32_t device, uint64_t bytes, void** memory) override
+      PARALLAX_EXCLUDES(mutex_);
+  void release_symmetric(uint32_t device, void* memory) override PARALLAX_EXCLUDES(mutex_);
   DeviceReport report() const override;
   CollectiveSupport collectives() const override;
   Status make_id(CommunicatorId* id) override;

@@ -22,18 +22,16 @@ void RegisteredBuffers::know(ncclComm_t communicator, const ByteRange& memory) {
   known_.push_back(known);
 }
 
-// Whatever it answers: NCCL has it no more, or gives it up with the communicator.
-void RegisteredBuffers::deregister(ncclComm_t communicator, const Known& known) const {
-  if (known.handle != nullptr && communicator != nullptr) {
-    static_cast<void>(nccl_.ncclCommDeregister(communicator, known.handle));
-  }
+ncclResult_t RegisteredBuffers::deregister(ncclComm_t communicator, const Known& known) const {
+  if (known.handle == nullptr || communicator == nullptr) return ncclSuccess;
+  return nccl_.ncclCommDeregister(communicator, known.handle);
 }
 
 #else
 
 bool RegisteredBuffers::possible() const { return false; }
 void RegisteredBuffers::know(ncclComm_t, const ByteRange&) {}
-void RegisteredBuffers::deregister(ncclComm_t, const Known&) const {}
+ncclResult_t RegisteredBuffers::deregister(ncclComm_t, const Known&) const { return ncclSuccess; }
 
 #endif
 
@@ -42,16 +40,20 @@ bool RegisteredBuffers::knows(const ByteRange& memory) const {
                      [&](const Known& each) { return each.memory.overlaps(memory); });
 }
 
-void RegisteredBuffers::forget(ncclComm_t communicator, const ByteRange& memory) {
+ncclResult_t RegisteredBuffers::forget(ncclComm_t communicator, const ByteRange& memory) {
+  ncclResult_t first = ncclSuccess;
   std::erase_if(known_, [&](const Known& each) {
     if (!each.memory.overlaps(memory)) return false;
-    deregister(communicator, each);
-    return true;
+    const ncclResult_t error = deregister(communicator, each);
+    if (first == ncclSuccess) first = error;
+    return error == ncclSuccess;
   });
+  return first;
 }
 
+// Whatever it answers: NCCL has it no more, or gives it up with the communicator.
 void RegisteredBuffers::forget_all(ncclComm_t communicator) {
-  for (const Known& each : known_) deregister(communicator, each);
+  for (const Known& each : known_) static_cast<void>(deregister(communicator, each));
   known_.clear();
 }
 

@@ -30,8 +30,9 @@ class RegisteredBuffers {
   bool knows(const ByteRange& memory) const;
   // Offers it, which it was not yet.
   void know(ncclComm_t communicator, const ByteRange& memory);
-  // All of it that is known, which no launch uses.
-  void forget(ncclComm_t communicator, const ByteRange& memory);
+  // All of it that is known, which no launch uses. What NCCL does not let go of stays known: the
+  // first such answer.
+  ncclResult_t forget(ncclComm_t communicator, const ByteRange& memory);
   void forget_all(ncclComm_t communicator);
   // The communicator is given up, and what it knew with it.
   void drop_all() { known_.clear(); }
@@ -44,7 +45,7 @@ class RegisteredBuffers {
     void* handle = nullptr;  // null: it was refused
   };
 
-  void deregister(ncclComm_t communicator, const Known& known) const;
+  ncclResult_t deregister(ncclComm_t communicator, const Known& known) const;
 
   const NcclApi& nccl_;
   std::vector<Known> known_;

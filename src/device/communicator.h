@@ -100,6 +100,7 @@ inline ShareRange share_range(uint64_t elements, uint32_t shares, uint32_t share
 // One sum over all ranks, of numbers of `dtype`.
 struct DeviceReduction {
   const std::byte* from = nullptr;  // null: this rank gives zeros, and wants no result
+  bool zeros = false;               // likewise, but writes zeros to `from` and the sum to `to`
   std::byte* to = nullptr;          // may be `from`
   uint64_t count = 0;
   uint32_t dtype = 0;
@@ -115,8 +116,10 @@ struct DeviceReduction {
 struct RegisteredMemory {
   uint64_t count = 0, bytes = 0;
   uint64_t refused = 0;  // ranges that the library did not take
-  // Beside these, memory of the library's own that all ranks registered together.
+  // Beside these, memory of the library's own that all ranks registered together, and of the
+  // program's that they did.
   uint64_t windows = 0, window_bytes = 0;
+  uint64_t program_windows = 0, program_window_bytes = 0;
 
   RegisteredMemory& operator+=(const RegisteredMemory& other) {
     count += other.count;
@@ -124,6 +127,8 @@ struct RegisteredMemory {
     refused += other.refused;
     windows += other.windows;
     window_bytes += other.window_bytes;
+    program_windows += other.program_windows;
+    program_window_bytes += other.program_window_bytes;
     return *this;
   }
 };
@@ -150,10 +155,22 @@ class Communicator {
     static_cast<void>(launch), static_cast<void>(device), static_cast<void>(stream);
     return unsupported("no stream can be made to wait for a launch");
   }
+  // Registers memory of this rank's together with all others, as many ranges of the same sizes on
+  // each, at the same place in the order of launches. Only while it is idle(); it is not ready()
+  // until that is over. From then on a launch has what it uses there at the same offsets on every
+  // rank. IO.
+  virtual Status register_windows(std::span<const ByteRange> windows) {
+    static_cast<void>(windows);
+    return unsupported("memory of programs cannot be registered together");
+  }
   // It forms, or settles a launch, and nobody is woken when that is done.
   virtual bool to_be_asked() const = 0;
-  // The memory is about to go, and no launch uses it.
-  virtual void forget(const ByteRange& memory) { static_cast<void>(memory); }
+  // The memory is about to go, and no launch uses it. IO: the library did not let go of some of it,
+  // which has to stay until it does or this one ends.
+  virtual Status forget(const ByteRange& memory) {
+    static_cast<void>(memory);
+    return {};
+  }
   virtual RegisteredMemory registered() const { return {}; }
   // Gives up all that was launched; from then on it is never ready, and advance() is OK.
   virtual void abort() = 0;

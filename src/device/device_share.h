@@ -19,6 +19,7 @@ struct DeviceShare {
   uint64_t pinned_call_max_bytes = UINT64_MAX;  // beyond, a call goes in pieces
   ScratchPool* scratch = nullptr;               // null: rows are coalesced by the host
   uint64_t coalesce_bytes_min = 0;              // of a slice's ids and values: below, too
+  bool collectives = false;                     // its library may be looked for
 };
 
 // UNSUPPORTED: what was looked for, where, and what is missing. Takes a while the first time.

@@ -197,6 +197,13 @@ class Devices {
   // Memory of a device, zeros. UNSUPPORTED, LIMIT, IO.
   virtual Status allocate(uint32_t device, uint64_t bytes, void** memory) = 0;
   virtual void release(uint32_t device, void* memory) = 0;
+  // The same, of memory that ranks can register together (Communicator::register_windows).
+  // UNSUPPORTED: the library of collectives has none.
+  virtual Status allocate_symmetric(uint32_t device, uint64_t bytes, void** memory) {
+    static_cast<void>(bytes), static_cast<void>(memory);
+    return unsupported("device " + std::to_string(device) + " has no memory that ranks share");
+  }
+  virtual void release_symmetric(uint32_t device, void* memory) { release(device, memory); }
 
   virtual DeviceReport report() const = 0;
 

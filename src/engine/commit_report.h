@@ -71,6 +71,7 @@ struct CommitReport {
     verdict = static_cast<CommitVerdict>(numbers[5] & ~(kHasDevices | kHasCosts));
     auto rest = in.subspan(sizeof digest + sizeof numbers);
     if ((numbers[5] & kHasDevices) != 0 && !devices.decode(&rest)) return false;
+    if (!devices.buffers.fits(world)) return false;
     if ((numbers[5] & kHasCosts) != 0 && !costs.decode(&rest, world)) return false;
     text.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
     return terms.rank < world && verdict <= CommitVerdict::kLookCloser && text.size() <= kTextMax;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "collectives/device_exchange.h"
 
 namespace parallax {
@@ -83,10 +84,13 @@ Status DeviceAgreement::check_by_host(const DeviceShare& share) {
 
 DeviceTerms DeviceAgreement::terms() {
   DeviceTerms& terms = terms_ = {};
+  std::vector<const Variable*> summed;
   for (const Variable* variable : parts_.registry.newest()) {
     if (variable->memory == PARALLAX_MEMORY_HOST) continue;
-    terms.wanted = terms.wanted || why_not(*variable).empty();
+    if (why_not(*variable).empty()) summed.push_back(variable);
   }
+  buffers_ = PlacedBuffers(summed);
+  terms.wanted = !summed.empty();
   if (!terms.wanted) return terms;
   Status status = look_for_devices(&share_);
   if (status.ok()) {
@@ -98,9 +102,10 @@ DeviceTerms DeviceAgreement::terms() {
     status = support_.there ? check_ordered() : unsupported(support_.why);
     if (status.ok() && terms.by_host) status = check_by_host(share_);
   }
+  const Columns& columns = parts_.group.columns();
+  const uint32_t device = parts_.launches.device(own_device());
+  terms.buffers = buffers_.terms(columns.rank(), device);
   if (status.ok() && !support_.places.empty()) {
-    const Columns& columns = parts_.group.columns();
-    const uint32_t device = parts_.launches.device(own_device());
     terms.places = {{.host = columns.map().host_of[columns.rank()],
                      .rank = columns.rank(),
                      .device = support_.places[device % support_.places.size()]}};
@@ -113,13 +118,34 @@ DeviceTerms DeviceAgreement::terms() {
   return terms;
 }
 
-// Of a rank that has not given a slice: in a part the job's, else its place on the job's host.
+// Of a rank that has not given a slice: where the commit's variables have their place; else in a
+// part the job's, else its place on the job's host.
 uint32_t DeviceAgreement::own_device() const {
   const Columns& columns = parts_.group.columns();
   const uint32_t count = std::max(1u, support_.devices);
-  if (parts_.job.launches == nullptr) return columns.local() % count;
+  if (parts_.job.launches == nullptr) return buffers_.device(columns.local() % count);
   const uint32_t rank = job_rank(columns.map(), columns.rank());
-  return parts_.job.launches->device(parts_.job.hosts->local_of[rank] % count);
+  return buffers_.device(parts_.job.launches->device(parts_.job.hosts->local_of[rank] % count));
+}
+
+// ---- windows
+
+// What holds for all of the commit's variables, in the words of every rank; "": nothing does.
+std::string DeviceAgreement::why_no_windows(const DeviceTerms& agreed) const {
+  if (agreed.by_host) return "the setting nccl is host";
+  if (parts_.deterministic) {
+    return "deterministic is 1, and what ranks give is gathered into memory of the library's own";
+  }
+  return agreed.windows ? "" : "not every rank's NCCL has windows, which are of 2.27";
+}
+
+// The first slice will be there, and so is this rank's device.
+std::vector<ByteRange> DeviceAgreement::windows(const DeviceTerms& agreed) {
+  if (!why_no_windows(agreed).empty()) return {};
+  std::vector<ByteRange> windows = buffers_.windows(agreed.buffers);
+  uint32_t settled = parts_.launches.device(own_device());
+  if (!windows.empty()) PARALLAX_CHECK(parts_.launches.fits_device(settled, &settled));
+  return windows;
 }
 
 // ---- out of the job's communicator
@@ -156,6 +182,11 @@ std::vector<uint32_t> numbers_of(const std::vector<uint32_t>& job, const HostMap
 std::string DeviceAgreement::why_not_out_of_job() const {
   if (!support_.splits) return support_.why_no_splits;
   if (!parts_.job.launches->there()) return parts_.job.launches->why_not_lent();
+  const uint32_t device = parts_.job.launches->device(0);  // which is settled
+  if (buffers_.device(device) != device) {
+    return "its variables have their place on device " + std::to_string(buffers_.device(device)) +
+           ", and the job's communicator is on device " + std::to_string(device);
+  }
   if (!parts_.deterministic) return "";
   const HostMap& part = parts_.group.columns().map();
   const std::vector<uint32_t> job = numbered(*parts_.job.hosts, true);
@@ -237,9 +268,15 @@ Status DeviceAgreement::carry_direct(const Variable& variable, const DeviceTerms
                                      uint64_t finished, DeviceLaunches::Entry* entry) {
   const Columns& columns = parts_.group.columns();
   const uint32_t number = parts_.registry.number_of(variable.id);
+  std::string why_no_window = agreed.buffers.any() ? why_no_windows(agreed) : "";
+  const size_t ends =
+      why_no_window.empty() ? buffers_.ends_in_windows(variable, agreed.buffers) : 0;
+  const bool in_windows = ends == Place::kEnds;
+  if (why_no_window.empty() && !in_windows) why_no_window = agreed.buffers.why_not(columns.map());
   parts_.group.runtime(number).facts.carrier =
       agreed.versions() + (agreed.by_host ? ", within hosts, and messages between them" : "") +
-      formed_by_;
+      formed_by_ + (in_windows ? ", in windows of symmetric memory" : "") +
+      (why_no_window.empty() ? "" : ", in no window of symmetric memory: " + why_no_window);
   parts_.registry.set_direct(number);
   std::unique_ptr<BetweenHosts> between_hosts;
   if (agreed.by_host) {
@@ -253,6 +290,10 @@ Status DeviceAgreement::carry_direct(const Variable& variable, const DeviceTerms
             .between = between_hosts.get(),
             .name = variable.name,
             .id = variable.id};
+  if (ends > 0) {
+    entry->like.from = variable.place.ends[0];
+    entry->like.to = variable.place.ends[1];
+  }
   return parts_.group.set_exchange(
       number,
       std::make_unique<DeviceExchange>(number, columns.rank(), variable.elements(), parts_.launches,
@@ -286,7 +327,7 @@ Status DeviceAgreement::carry(const DeviceTerms& agreed, uint64_t finished, bool
     PARALLAX_RETURN_IF_ERROR(carry_direct(*variable, agreed, finished, &entries.emplace_back()));
   }
   if (entries.empty()) return {};
-  parts_.launches.add(entries, finished);
+  parts_.launches.add(entries, finished, windows(agreed));
   *another_round = agreed.by_host;
   return {};
 }

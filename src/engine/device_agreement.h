@@ -13,6 +13,7 @@
 #include "collectives/device_launches.h"
 #include "device/device_share.h"
 #include "engine/device_terms.h"
+#include "engine/placed_buffers.h"
 #include "group/group.h"
 #include "variable/registry.h"
 #include "world/host_map.h"
@@ -76,6 +77,8 @@ class DeviceAgreement {
   Status look_for_devices(DeviceShare* share);
   Status check_ordered() const;
   Status check_by_host(const DeviceShare& share);
+  std::string why_no_windows(const DeviceTerms& agreed) const;
+  std::vector<ByteRange> windows(const DeviceTerms& agreed);
   BetweenHosts::Options between(const Variable& variable) const;
   uint32_t own_device() const;
   void begin(const DeviceTerms& agreed);
@@ -87,6 +90,7 @@ class DeviceAgreement {
   CommunicatorId host_id_;  // of the first rank of a host, where ranks sum within hosts
   CollectiveSupport support_;
   DeviceTerms terms_;      // of this commit
+  PlacedBuffers buffers_;  // likewise
   bool held_ = false;      // the job's communicator is
   std::string formed_by_;  // of a part, for the plan
 };

@@ -180,6 +180,7 @@ Status DeviceCalls::check_direct(std::span<const parallax_slice_t> slices, size_
                        "or the setting nccl to off")
         .about_field("as_dtype");
   }
+  if (as == dtype) PARALLAX_RETURN_IF_ERROR(check_outside(slice));
   uint32_t settled = 0;
   PARALLAX_RETURN_IF_ERROR(share_.devices->open(slice.device));
   if (parts_.launches->fits_device(slice.device, &settled)) return {};
@@ -193,8 +194,9 @@ Status DeviceCalls::check_direct(std::span<const parallax_slice_t> slices, size_
 Status DeviceCalls::check_direct(const Call& call) const {
   for (size_t i = 0; i < call.slices.size(); ++i) {
     const Variable& variable = parts_.registry[call.slices[i].variable];
-    if (!variable.direct) continue;
-    const Status fits = check_direct(call.slices, i);
+    Status fits;
+    if (variable.place.given()) fits = check_slice(call.slices[i], variable.place, variable.dtype);
+    if (fits.ok() && variable.direct) fits = check_direct(call.slices, i);
     if (fits.ok()) continue;
     return fits
         .prefixed(std::string(call_text(call.kind)) + ", slice " + std::to_string(i) +

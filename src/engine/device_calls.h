@@ -118,6 +118,7 @@ class DeviceCalls final : private RequestKeeper {
   static Status copying(const Staged& staged, const char* what, const Status& failed) noexcept;
   Status lay_out(const Call& call, StagedSlices* slices);
   Status check_direct(const Call& call) const;
+  Status check_outside(const parallax_slice_t& slice) const;
   Status check_direct(std::span<const parallax_slice_t> slices, size_t at) const;
   std::string launch_of(const Request& request) const;
   Status begin(Staged& staged);

@@ -63,4 +63,24 @@ void DeviceCalls::advance_order() {
   }
 }
 
+// ---- windows
+
+// NCCL takes what lies in windows for what lies there on every rank.
+Status DeviceCalls::check_outside(const parallax_slice_t& slice) const {
+  const Variable& variable = parts_.registry[slice.variable];
+  if (variable.place.given()) return {};
+  const uint64_t bytes = variable.elements() * bytes_of_dtype(variable.dtype);
+  for (const void* address :
+       {static_cast<const void*>(slice.values), static_cast<const void*>(slice.into)}) {
+    if (address == nullptr || !parts_.launches->in_window(ByteRange::at(address, bytes))) continue;
+    const char* const field = address == slice.values ? "values" : "into";
+    return invalid(std::string(field) +
+                   " lies in a buffer that ranks have registered together, for variables with a "
+                   "place there (place_values), and this one was registered without; give it other "
+                   "memory, or register it with its place")
+        .about_field(field);
+  }
+  return {};
+}
+
 }  // namespace parallax

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/communicator.h"
+#include "engine/place_terms.h"
 
 namespace parallax {
 
@@ -46,6 +47,7 @@ struct DeviceTerms {
   // Not able, or able and not out of the job's communicator: the rank, and what it lacks.
   std::string why;
   std::vector<DevicePlace> places;  // able: of this host, no two alike
+  PlaceTerms buffers;               // that variables have their places in
 
   void encode(std::string* out) const {
     const std::string text = why.substr(0, kWhyMax);
@@ -67,6 +69,7 @@ struct DeviceTerms {
       out->append(reinterpret_cast<const char*>(told), sizeof told);
       *out += device;
     }
+    buffers.encode(out);
   }
 
   // A peer's. *in goes on behind it.
@@ -90,7 +93,7 @@ struct DeviceTerms {
     out_of_job = static_cast<OutOfJob>(numbers[6]);
     why.assign(reinterpret_cast<const char*>(in->data()), text_bytes);
     *in = in->subspan(text_bytes);
-    return decode_places(numbers[8], in);
+    return decode_places(numbers[8], in) && buffers.decode(in);
   }
 
   // Ranks of several versions of the library do not understand each other; drivers do across minor
@@ -110,6 +113,7 @@ struct DeviceTerms {
   // Takes in that another rank cannot, goes another way, or has the device of one of these.
   void merge(const DeviceTerms& other) {
     windows = windows && other.windows;
+    buffers.merge(other.buffers);
     if (able && !other.able) cannot(other.why);
     if (able && other.by_host != by_host) {
       cannot("the setting nccl is host on some ranks and world on others");

@@ -108,6 +108,7 @@ struct EngineOptions {
   OpenDevices devices = {};  // of the whole job; none: slices and tables on devices are refused
   // What the job knows of memory of devices (CommunicatorOptions).
   std::function<ByteRange(const void* address)> memory_around = {};
+  BufferKeeper* buffers = nullptr;           // of variables that have a place; outlives this
   AmongDevices nccl = AmongDevices::kWorld;  // who sums what lies on devices
   int64_t nccl_timeout_ns = 0;               // DeviceLaunches::begin()
   // What of the machine's constants is measured at commit; standard: nothing.

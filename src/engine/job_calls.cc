@@ -26,7 +26,26 @@ Status JobCalls::register_variable(const parallax_variable_t& description, uint3
           .about_field("initial");
     }
   }
-  return parts_.registry.add(std::move(variable), id);
+  return add(std::move(variable), id);
+}
+
+// Its memory is kept before anybody knows of the variable, so that nobody frees it in between.
+Status JobCalls::add(Variable variable, uint32_t* id) {
+  Place& place = variable.place;
+  if (!place.given()) return parts_.registry.add(std::move(variable), id);
+  PARALLAX_RETURN_IF_ERROR(keep_place(parts_.buffers, variable.name, &place));
+  const Place kept = place;
+  Status status;
+  if (parts_.launches.in_window(place.buffers[0].range) ||
+      parts_.launches.in_window(place.buffers[1].range)) {
+    status = unsupported("variable '" + variable.name +
+                         "': its place lies in a buffer that ranks have registered together, with "
+                         "the variables of an earlier commit; give it one of its own")
+                 .about_field("place_values");
+  }
+  if (status.ok()) status = parts_.registry.add(std::move(variable), id);
+  if (!status.ok()) let_go(parts_.buffers, kept);
+  return status;
 }
 
 // Where its slices cannot be read, or its table cannot be kept, it is refused before a step needs

@@ -60,7 +60,8 @@ class JobCalls {
     int64_t nccl_timeout_ns = 0;               // likewise
     const Clock& clock;
     CostSetting costs = {};
-    LaunchesOfJob job = {};  // of a part
+    LaunchesOfJob job = {};           // of a part
+    BufferKeeper* buffers = nullptr;  // none: no variable has a place
   };
 
   // What this rank says at commit beside the registry. All parts outlive this.
@@ -100,9 +101,10 @@ class JobCalls {
   Status close(Request** request);
   void abort(const std::string& reason);
   DeviceLaunches& launches() { return parts_.launches; }
-  // Memory that no request borrows is about to go.
-  void forget_memory(const ByteRange& bytes) {
-    if (parts_.launches.communicator() != nullptr) parts_.launches.communicator()->forget(bytes);
+  // Memory that no request borrows is about to go. IO: it has to stay.
+  Status forget_memory(const ByteRange& bytes) {
+    Communicator* const own = parts_.launches.communicator();
+    return own == nullptr ? Status() : own->forget(bytes);
   }
   // The job is over, in good order or by force: nothing fails it any more.
   void end();
@@ -135,6 +137,7 @@ class JobCalls {
 
  private:
   Status check_memory(const Variable& variable) const;
+  Status add(Variable variable, uint32_t* id);
   Status lay_out();
   void say_terms();
   void take_commit(const JobFailure& failure);

@@ -189,12 +189,14 @@ bool JobGroups::needs_pass() const {
 
 bool JobGroups::speaking() const { return whole().speaking(); }
 
-std::string JobGroups::forget_unless_borrowed(const ByteRange& bytes) {
-  std::string who = borrower(bytes);
-  if (!who.empty()) return who;
+Status JobGroups::forget_unless_borrowed(const ByteRange& bytes) {
+  const std::string who = borrower(bytes);
+  if (!who.empty()) return bad_state(who);
   if (remote_writes() != nullptr) remote_writes()->forget_area(bytes);
-  for (const JobGroup& group : groups_) group.engine->job_calls().forget_memory(bytes);
-  return "";
+  for (const JobGroup& group : groups_) {
+    PARALLAX_RETURN_IF_ERROR(group.engine->job_calls().forget_memory(bytes));
+  }
+  return {};
 }
 
 std::string JobGroups::writes_key() {

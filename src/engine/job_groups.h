@@ -51,7 +51,7 @@ class JobGroups {
   // Of this rank, in all groups; null: its transport has none.
   RemoteWrites* remote_writes() { return shares_.whole().remote_writes(); }
   // borrower(); where there is none, no peer writes there any more.
-  std::string forget_unless_borrowed(const ByteRange& bytes);
+  Status forget_unless_borrowed(const ByteRange& bytes);
   // The key "remote_writes" of the stats with what is before it, or nothing.
   std::string writes_key();
   // The transport is about to go, before the groups do.

@@ -105,7 +105,9 @@ std::string Reports::stats_json() const {
         {"registered_buffer_bytes", parts_.registered.bytes},
         {"refused_buffers", parts_.registered.refused},
         {"gather_windows", parts_.registered.windows},
-        {"gather_window_bytes", parts_.registered.window_bytes}}},
+        {"gather_window_bytes", parts_.registered.window_bytes},
+        {"program_windows", parts_.registered.program_windows},
+        {"program_window_bytes", parts_.registered.program_window_bytes}}},
       {"late", late_json(parts_.pipeline.late(), parts_.group.columns())},
       {"dropped_messages", parts_.traffic.dropped_messages()},
       {"growth_count", growth_count()}};

@@ -29,7 +29,7 @@ ByteRange range_of(const BufferMemory& memory) { return memory.range(); }
 ByteRange range_of(const ByteRange& range) { return range; }
 template <typename Memory>
 ByteRange range_of(const Memory& memory) {
-  return memory.range;
+  return memory.buffer.range;
 }
 
 // The range of a map that overlaps; of none, no bytes. Those of one map do not overlap one another.
@@ -54,9 +54,15 @@ Status wrong(const std::string& sentence) { return invalid(sentence).about_field
 
 Status check_borrower(const char* call, const char* then, const ByteRange& range,
                       const Buffers::Borrower& borrower) {
-  const std::string who = borrower(range);
-  if (who.empty()) return {};
-  return bad_state(std::string(call) + ": " + who + " borrows of the " + shown(range) +
+  const Status said = borrower(range);
+  if (said.ok()) return {};
+  if (said.code() != PARALLAX_STATE) {
+    return said
+        .reworded(std::string(call) + ": the " + shown(range) +
+                  " stay, and may be tried again: " + said.message())
+        .about_field("pointer");
+  }
+  return bad_state(std::string(call) + ": " + said.message() + " borrows of the " + shown(range) +
                    "; wait for it, " + then + " it then")
       .about_field("pointer");
 }
@@ -83,32 +89,83 @@ Status Buffers::allocate_on_device(uint64_t bytes, const parallax_buffer_options
   }
   // Before there is memory that could be lost.
   OnDevices kept;
-  kept.emplace(0, DeviceMemory{{}, options.device, share.devices});
-  const Status made = share.devices->allocate(options.device, bytes, pointer);
+  DeviceMemory& memory = kept[0];
+  memory.devices = share.devices;
+  memory.buffer.device = options.device;
+  Status made = unsupported("");
+  if (options.symmetric != 0 && share.collectives) {
+    made = share.devices->allocate_symmetric(options.device, bytes, pointer);
+    memory.buffer.symmetric = made.ok();
+  }
+  // No library for it: ordinary memory serves, and says when there is no such device.
+  if (made.code() == PARALLAX_UNSUPPORTED) {
+    made = share.devices->allocate(options.device, bytes, pointer);
+  }
   if (!made.ok()) {
     const bool no_device = made.code() == PARALLAX_UNSUPPORTED;
     return made.prefixed("buffer_alloc: ").about_field(no_device ? "device" : "bytes");
   }
   OnDevices::node_type made_room = kept.extract(kept.begin());
-  made_room.mapped().range = ByteRange::at(*pointer, bytes);
-  made_room.key() = made_room.mapped().range.first;
+  made_room.mapped().buffer.range = ByteRange::at(*pointer, bytes);
+  made_room.key() = made_room.mapped().buffer.range.first;
   const MutexLock lock(mutex_);
   on_devices_.insert(std::move(made_room));
   return {};
 }
 
-bool Buffers::free_on_device(uintptr_t first) {
+void Buffers::DeviceMemory::release() const {
+  auto* const memory = reinterpret_cast<void*>(buffer.range.first);
+  buffer.symmetric ? devices->release_symmetric(buffer.device, memory)
+                   : devices->release(buffer.device, memory);
+}
+
+Status Buffers::check_kept(const DeviceMemory& memory) const {
+  if (memory.kept == 0) return {};
+  return bad_state("buffer_free: variable '" + memory.variable +
+                   "' has its place (place_values, place_into) in the " +
+                   shown(memory.buffer.range) +
+                   ", which stay until the job is closed and go with it")
+      .about_field("pointer");
+}
+
+// Another thread may have registered a variable there since the first look.
+Status Buffers::free_on_device(uintptr_t first, bool* found) {
   DeviceMemory freed;
   {
     const MutexLock lock(mutex_);
-    const auto found = on_devices_.find(first);
-    if (found == on_devices_.end()) return false;
-    freed = found->second;
-    on_devices_.erase(found);
+    const auto at = on_devices_.find(first);
+    *found = at != on_devices_.end();
+    if (!*found) return {};
+    PARALLAX_RETURN_IF_ERROR(check_kept(at->second));
+    freed = std::move(at->second);
+    on_devices_.erase(at);
   }
   // Without the lock: it waits for what the device still does with it.
-  freed.devices->release(freed.device, reinterpret_cast<void*>(first));
+  freed.release();
+  return {};
+}
+
+Buffers::DeviceMemory* Buffers::on_device_around(const ByteRange& bytes) {
+  const ByteRange found = overlapped(on_devices_, {bytes.first, 1});
+  const bool all =
+      found.bytes >= bytes.bytes && bytes.first - found.first <= found.bytes - bytes.bytes;
+  return all ? &on_devices_.at(found.first) : nullptr;
+}
+
+bool Buffers::keep(const ByteRange& bytes, const std::string& variable, DeviceBuffer* buffer) {
+  const MutexLock lock(mutex_);
+  DeviceMemory* const memory = on_device_around(bytes);
+  if (memory == nullptr) return false;
+  if (memory->kept == 0) memory->variable = variable;
+  ++memory->kept;
+  *buffer = memory->buffer;
   return true;
+}
+
+void Buffers::let_go(const ByteRange& bytes) {
+  const MutexLock lock(mutex_);
+  DeviceMemory* const memory = on_device_around(bytes);
+  if (memory != nullptr) --memory->kept;
 }
 
 std::function<void()> Buffers::give_up_devices() {
@@ -118,9 +175,7 @@ std::function<void()> Buffers::give_up_devices() {
     all.swap(on_devices_);
   }
   return [all = std::move(all)] {
-    for (const auto& [first, each] : all) {
-      each.devices->release(each.device, reinterpret_cast<void*>(first));
-    }
+    for (const auto& [first, each] : all) each.release();
   };
 }
 
@@ -130,6 +185,17 @@ Status Buffers::allocate(uint64_t bytes, const parallax_buffer_options_t& option
     return invalid("buffer_alloc: memory is " + std::to_string(options.memory) +
                    "; it must be PARALLAX_MEMORY_HOST or PARALLAX_MEMORY_CUDA")
         .about_field("memory");
+  }
+  if (options.symmetric > 1 || (options.symmetric == 1 && options.memory == PARALLAX_MEMORY_HOST)) {
+    return invalid("buffer_alloc: symmetric is " + std::to_string(options.symmetric) +
+                   (options.symmetric > 1 ? "; it must be 0 or 1"
+                                          : ", and memory is PARALLAX_MEMORY_HOST, of which there "
+                                            "is none such; leave it zero"))
+        .about_field("symmetric");
+  }
+  if (options.reserved != 0) {
+    return unsupported("buffer_alloc: reserved is not 0; load a newer libparallax")
+        .about_field("reserved");
   }
   if (options.memory == PARALLAX_MEMORY_CUDA) {
     return allocate_on_device(bytes, options, places.devices, pointer);
@@ -172,10 +238,15 @@ Status Buffers::free(void* pointer, const Borrower& borrower) {
     const auto found = allocated_.find(first);
     const auto on_device = on_devices_.find(first);
     if (found == allocated_.end() && on_device == on_devices_.end()) return no_buffer(first);
-    range = found != allocated_.end() ? found->second.range() : on_device->second.range;
+    if (on_device != on_devices_.end()) {
+      PARALLAX_RETURN_IF_ERROR(check_kept(on_device->second));
+    }
+    range = found != allocated_.end() ? found->second.range() : on_device->second.buffer.range;
   }
   PARALLAX_RETURN_IF_ERROR(check_borrower("buffer_free", "and free", range, borrower));
-  if (free_on_device(first)) return {};
+  bool on_device = false;
+  const Status freed_there = free_on_device(first, &on_device);
+  if (on_device) return freed_there;
   BufferMemory freed;  // unmapped without the lock
   {
     const MutexLock lock(mutex_);
@@ -265,7 +336,7 @@ std::string Buffers::json(const PeerMemoryCounts& neighbours) const {
   }
   for (const auto& [first, range] : registered_) registered += range.bytes;
   uint64_t on_devices = 0;
-  for (const auto& [first, memory] : on_devices_) on_devices += memory.range.bytes;
+  for (const auto& [first, memory] : on_devices_) on_devices += memory.buffer.range.bytes;
   return nlohmann::json{
       {"allocated", allocated_.size()}, {"allocated_bytes", allocated},
       {"touched_bytes", touched},       {"registered", registered_.size()},

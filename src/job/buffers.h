@@ -9,6 +9,8 @@
 // What a pending request borrows is asked when a buffer is to go (Borrower), so that no call of a
 // step has to look anything up here.
 //
+// Memory of a device that a variable's place lies in stays until the job ends (BufferKeeper).
+//
 // Any thread. The lock is never held while the kernel maps or unmaps, nor while neighbours are told
 // or a borrower is looked for.
 #ifndef PARALLAX_JOB_BUFFERS_H_
@@ -22,6 +24,7 @@
 
 #include "base/binding.h"
 #include "base/byte_range.h"
+#include "base/device_buffer.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "device/device_share.h"
@@ -31,10 +34,11 @@
 
 namespace parallax {
 
-class Buffers {
+class Buffers : public BufferKeeper {
  public:
-  // The pending request that borrows some of the bytes, in words; "": none does.
-  using Borrower = std::function<std::string(ByteRange bytes)>;
+  // Lets go of the bytes wherever the job has them in use. STATE: a pending request borrows some,
+  // and the sentence is its name; IO: a library did not let go, and why.
+  using Borrower = std::function<Status(ByteRange bytes)>;
 
   // Where memory comes from: the host's nodes, and devices.
   struct Places {
@@ -53,7 +57,8 @@ class Buffers {
   // On OK *pointer is a buffer's first byte. As BufferMemory::make, or Devices::allocate.
   Status allocate(uint64_t bytes, const parallax_buffer_options_t& options, const Places& places,
                   void** pointer) PARALLAX_EXCLUDES(mutex_);
-  // STATE: it is borrowed, and stays. INVALID: no buffer begins there.
+  // STATE: it is borrowed, and stays, as where the borrower says IO. INVALID: no buffer begins
+  // there.
   Status free(void* pointer, const Borrower& borrower) PARALLAX_EXCLUDES(mutex_);
 
   // INVALID: null, empty, not mapped, or known already in part.
@@ -64,6 +69,11 @@ class Buffers {
   // The whole buffer of a device's memory, or of what the program has registered, that an address
   // lies in; of no bytes: there is none.
   ByteRange around(const void* address) const PARALLAX_EXCLUDES(mutex_);
+
+  // Keeps memory of a device until it goes: free() answers STATE, with the variable.
+  bool keep(const ByteRange& bytes, const std::string& variable, DeviceBuffer* buffer) override
+      PARALLAX_EXCLUDES(mutex_);
+  void let_go(const ByteRange& bytes) override PARALLAX_EXCLUDES(mutex_);
 
   // The devices are about to go, and their memory with them: what gives it back, which waits for
   // them and needs nothing of this.
@@ -79,15 +89,20 @@ class Buffers {
   using Allocated = std::map<uintptr_t, BufferMemory>;
   using Registered = std::map<uintptr_t, ByteRange>;
   struct DeviceMemory {
-    ByteRange range;
-    uint32_t device = 0;
+    DeviceBuffer buffer;
     Devices* devices = nullptr;
+    uint32_t kept = 0;     // by variables
+    std::string variable;  // the first of these
+
+    void release() const;
   };
   using OnDevices = std::map<uintptr_t, DeviceMemory>;
 
   Status allocate_on_device(uint64_t bytes, const parallax_buffer_options_t& options,
                             const OpenDevices& devices, void** pointer) PARALLAX_EXCLUDES(mutex_);
-  bool free_on_device(uintptr_t first) PARALLAX_EXCLUDES(mutex_);
+  Status free_on_device(uintptr_t first, bool* found) PARALLAX_EXCLUDES(mutex_);
+  Status check_kept(const DeviceMemory& memory) const PARALLAX_REQUIRES(mutex_);
+  DeviceMemory* on_device_around(const ByteRange& bytes) PARALLAX_REQUIRES(mutex_);
 
   Status no_buffer(uintptr_t first) const PARALLAX_REQUIRES(mutex_);
   Status not_registered(uintptr_t first) const PARALLAX_REQUIRES(mutex_);

@@ -359,6 +359,7 @@ Status Job::start_engine() {
           .boards = has_boards_,
           .devices = opener(),
           .memory_around = [this](const void* address) { return buffers_.around(address); },
+          .buffers = &buffers_,
           .nccl = static_cast<AmongDevices>(setting("nccl").number),
           .nccl_timeout_ns =
               static_cast<int64_t>(setting("nccl_timeout_ms").number) * kNanosecondsPerMillisecond,

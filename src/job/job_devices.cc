@@ -182,7 +182,8 @@ Status JobDevices::open(DeviceShare* share) {
             .pinned = all_.pinned.get(),
             .pinned_call_max_bytes = options_.pinned_call_max_bytes,
             .scratch = all_.scratch->any() ? all_.scratch.get() : nullptr,
-            .coalesce_bytes_min = options_.coalesce_min_bytes};
+            .coalesce_bytes_min = options_.coalesce_min_bytes,
+            .collectives = options_.collectives};
   return {};
 }
 

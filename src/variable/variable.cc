@@ -420,7 +420,7 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                             .state_elements = {in.state_elements[0], in.state_elements[1]}},
                .memory = in.memory,
                .table_memory = in.table_memory};
-  return {};
+  return check_place(in, name, &variable->place);
 }
 
 std::string encode_registry(std::span<const Variable* const> variables) {

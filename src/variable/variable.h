@@ -13,6 +13,7 @@
 #include "base/number.h"
 #include "base/status.h"
 #include "variable/own_rule.h"
+#include "variable/place.h"
 #include "variable/rule_table.h"
 
 namespace parallax {
@@ -55,6 +56,7 @@ struct Variable {
   OwnRule own_rule = {};
   uint32_t memory = PARALLAX_MEMORY_HOST;        // where its slices lie on every rank
   uint32_t table_memory = PARALLAX_MEMORY_HOST;  // where the library keeps it, if it is managed
+  Place place = {};                              // where this rank's slices lie
   // Agreed at commit: its slices stay on their devices, which sum them among themselves.
   bool direct = false;
 

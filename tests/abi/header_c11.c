@@ -106,7 +106,9 @@ PARALLAX_AT(parallax_variable_t, rule_context, 208);
 PARALLAX_AT(parallax_variable_t, state_elements, 216);
 PARALLAX_AT(parallax_variable_t, memory, 224);
 PARALLAX_AT(parallax_variable_t, table_memory, 228);
-_Static_assert(sizeof(parallax_variable_t) == 232, "parallax_variable_t");
+PARALLAX_AT(parallax_variable_t, place_values, 232);
+PARALLAX_AT(parallax_variable_t, place_into, 240);
+_Static_assert(sizeof(parallax_variable_t) == 248, "parallax_variable_t");
 
 PARALLAX_AT(parallax_rule_block_t, variable, 8);
 PARALLAX_AT(parallax_rule_block_t, dtype, 12);
@@ -140,7 +142,9 @@ PARALLAX_AT(parallax_buffer_options_t, numa_node, 8);
 PARALLAX_AT(parallax_buffer_options_t, huge_pages, 12);
 PARALLAX_AT(parallax_buffer_options_t, memory, 16);
 PARALLAX_AT(parallax_buffer_options_t, device, 20);
-_Static_assert(sizeof(parallax_buffer_options_t) == 24, "parallax_buffer_options_t");
+PARALLAX_AT(parallax_buffer_options_t, symmetric, 24);
+PARALLAX_AT(parallax_buffer_options_t, reserved, 28);
+_Static_assert(sizeof(parallax_buffer_options_t) == 32, "parallax_buffer_options_t");
 
 PARALLAX_AT(parallax_rows_t, variable, 8);
 PARALLAX_AT(parallax_rows_t, reserved, 12);

@@ -4,6 +4,7 @@
  * where there is none: each is refused by its name, and nothing was done.
  */
 #define _POSIX_C_SOURCE 200112L /* setenv */
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "expect.h"
@@ -91,7 +92,35 @@ static void variables_refused(parallax_job_t *job) {
   v.rule = PARALLAX_RULE_NONE;
   v.table_memory = PARALLAX_MEMORY_CUDA;
   PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "table_memory");
+  v = variable("at a place");
+  v.place_values = &v;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED, "place_values");
+  v.place_into = v.place_values;
+  v.place_values = NULL;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "place_into");
   PARALLAX_EXPECT(id == 77);
+}
+
+/* Structs that end before the place, and before `symmetric`: behind them nothing is read. */
+static void older_callers(parallax_job_t *job, uint32_t *id) {
+  parallax_variable_t v = variable("v");
+  v.size = offsetof(parallax_variable_t, place_values);
+  v.place_values = v.place_into = &v;
+  PARALLAX_EXPECT_OK(parallax_register(job, &v, id));
+  v.name = "cut in two";
+  v.size += 4;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, id), PARALLAX_INVALID, "size");
+  parallax_buffer_options_t b = {.size = offsetof(parallax_buffer_options_t, symmetric)};
+  void *memory = NULL;
+  b.symmetric = b.reserved = 77;
+  PARALLAX_EXPECT_OK(parallax_buffer_alloc(job, 8, &b, &memory));
+  PARALLAX_EXPECT_OK(parallax_buffer_free(job, memory));
+  b.size = sizeof b;
+  PARALLAX_EXPECT_REFUSED(parallax_buffer_alloc(job, 8, &b, &memory), PARALLAX_INVALID,
+                          "symmetric is 77");
+  b.symmetric = 0;
+  PARALLAX_EXPECT_REFUSED(parallax_buffer_alloc(job, 8, &b, &memory), PARALLAX_UNSUPPORTED,
+                          "reserved");
 }
 
 int main(void) {
@@ -106,8 +135,7 @@ int main(void) {
   PARALLAX_EXPECT_OK(parallax_open(&options, &job));
   not_yet_refused(job);
   variables_refused(job);
-  const parallax_variable_t v = variable("v");
-  PARALLAX_EXPECT_OK(parallax_register(job, &v, &id));
+  older_callers(job, &id);
   PARALLAX_EXPECT(id == 0);
   PARALLAX_EXPECT_OK(parallax_commit(job));
   PARALLAX_EXPECT_OK(parallax_step_begin(job, &step));

@@ -79,6 +79,7 @@ class RankDevice {
     call(driver_.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent");
     call(driver_.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate");
     call(driver_.cuMemAlloc_v2(&memory_, bytes), "cuMemAlloc");
+    used_ = memory_;
     call(driver_.cuMemHostAlloc(&pinned_, bytes, 0), "cuMemHostAlloc");
   }
   ~RankDevice() {
@@ -92,15 +93,17 @@ class RankDevice {
   RankDevice(const RankDevice&) = delete;
   RankDevice& operator=(const RankDevice&) = delete;
 
-  void* memory() const { return reinterpret_cast<void*>(memory_); }
+  void* memory() const { return reinterpret_cast<void*>(used_); }
+  // Of somebody else, as many bytes or more, from now on.
+  void use(void* memory) { used_ = reinterpret_cast<CUdeviceptr>(memory); }
   void write(const std::vector<float>& values) {
     std::memcpy(pinned_, values.data(), values.size() * sizeof(float));
-    call(driver_.cuMemcpyHtoDAsync_v2(memory_, pinned_, values.size() * sizeof(float), stream),
+    call(driver_.cuMemcpyHtoDAsync_v2(used_, pinned_, values.size() * sizeof(float), stream),
          "cuMemcpyHtoDAsync");
     wait();
   }
   std::vector<float> read(size_t count) {
-    call(driver_.cuMemcpyDtoHAsync_v2(pinned_, memory_, count * sizeof(float), stream),
+    call(driver_.cuMemcpyDtoHAsync_v2(pinned_, used_, count * sizeof(float), stream),
          "cuMemcpyDtoHAsync");
     wait();
     std::vector<float> values(count);
@@ -123,7 +126,7 @@ class RankDevice {
 
   const DriverApi& driver_;
   CUdevice device_ = 0;
-  CUdeviceptr memory_ = 0;
+  CUdeviceptr memory_ = 0, used_ = 0;
   void* pinned_ = nullptr;
 };
 

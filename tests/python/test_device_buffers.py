@@ -220,6 +220,52 @@ class Buffers(DeviceCase):
         with self.assertRaisesRegex(BufferError, "lies where it is"):
             self.job.empty(4, memory="cuda").__dlpack__(dl_device=(1, 0))
 
+    def test_variables_with_a_place(self):
+        """The array that every reduce is given, and where the aggregate goes: by the compiled core
+        and without it."""
+        values, into = (self.job.empty((2, 2), memory="cuda", symmetric=True) for _ in range(2))
+        host = (ctypes.c_float * 4).from_address(
+            self.driver.alias(values.__cuda_array_interface__["data"][0], values.nbytes))
+        other = self.tensor(np.ones((2, 2)))
+        # In the order of their names: the first two have windows, each of one rank.
+        placed = [self.job.register("a", rows=2, row_elements=2, memory="cuda",
+                                    place_values=values),
+                  self.job.register("b", rows=2, row_elements=2, memory="cuda",
+                                    place_values=self.job.empty(4, memory="cuda", symmetric=True),
+                                    place_into=into)]
+        for given, kind, sentence in (
+                ({"place_values": other}, px.InvalidArgument, "not all lie in one buffer"),
+                ({"place_values": np.ones((2, 2), np.float32)}, px.InvalidArgument,
+                 "not all lie in one buffer"),
+                ({"place_values": self.job.empty(3, memory="cuda")}, px.InvalidArgument,
+                 "place_values of variable 'c' has shape"),
+                ({"place_into": into}, px.InvalidArgument, "place_values is NULL"),
+                ({"place_values": values, "rule": "sgd"}, px.Unsupported, "update rule"),
+                ({"place_values": "here"}, px.InvalidArgument, "place_values")):
+            with self.subTest(**given), self.assertRaisesRegex(kind, sentence) as caught:
+                self.job.register("c", rows=2, row_elements=2, memory="cuda", **given)
+            self.assertIn(caught.exception.field, ("place_values", "place_into"))
+        with self.assertRaisesRegex(px.InvalidArgument, "symmetric"):
+            self.job.empty(4, symmetric=True)
+        self.job.commit()
+        self.assertIn("in windows of symmetric memory", str(self.job.report()))
+        saved = _step.Step._post
+        self.addCleanup(setattr, _step.Step, "_post", saved)
+        for post in (saved, None):
+            _step.Step._post = post
+            host[:] = [1, 2, 3, 4]
+            with self.job.step() as step:
+                with self.assertRaisesRegex(px.InvalidArgument, "registered with place_values"):
+                    step.reduce(placed[0], other)
+                with self.assertRaisesRegex(px.InvalidArgument, "into"):
+                    step.reduce(placed[0], values, into=into)
+                step.reduce(placed[0], values)
+            self.assertEqual(self.text_of(values), [[1, 2], [3, 4]])
+        del values, into
+        gc.collect()
+        self.job.empty(1)  # sweeps; what is kept stays
+        self.assertEqual(list(host), [1, 2, 3, 4])
+
     def test_variables_whose_slices_lie_on_devices(self):
         there = self.job.register("there", rows=2, row_elements=2, rule="sgd", memory="cuda")
         self.job.commit()

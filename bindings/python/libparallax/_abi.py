@@ -148,6 +148,8 @@ class VariableStruct(Sized):
         ("state_elements", c_uint32 * 2),
         ("memory", c_uint32),
         ("table_memory", c_uint32),
+        ("place_values", c_void_p),
+        ("place_into", c_void_p),
     ]
 
 
@@ -219,6 +221,8 @@ class BufferOptions(Sized):
         ("huge_pages", c_uint32),
         ("memory", c_uint32),
         ("device", c_uint32),
+        ("symmetric", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 

@@ -98,7 +98,8 @@ class Job:
                  l1: float = 0.0, l2: float = 0.0, l2_shrinkage: float = 0.0, beta: float = 0.0,
                  learning_rate_power: Optional[float] = None,
                  memory: Union[str, Memory, None] = None,
-                 table_memory: Union[str, Memory, None] = None) -> Variable:
+                 table_memory: Union[str, Memory, None] = None, place_values: Any = None,
+                 place_into: Any = None) -> Variable:
         """Registers a variable, before commit() or between steps: the same ones on every rank, in
         any order. The next commit() brings it in.
 
@@ -134,6 +135,12 @@ class Job:
         memory: "cuda": all its slices lie on CUDA devices, on every rank; "host", the default: any
             slice says for itself. table_memory: "cuda": the library keeps a managed variable and
             its optimizer state on the devices of its owners; "host" is the default.
+        place_values, place_into: a promise of this rank, of a variable with memory="cuda" that has
+            neither a rule nor rows_max: the arrays on a device that every reduce of it is given,
+            and whose `into` takes what comes of it (None: it is reduced in place). They lie in
+            memory of empty(symmetric=True), which is kept until the job is closed. Where all ranks
+            promise alike NCCL sums them in windows of symmetric memory; parallax.h says what else
+            that asks.
 
         InvalidArgument names the field; InvalidState within a step; Unsupported for what the
         library loaded lacks.
@@ -146,7 +153,8 @@ class Job:
             rates=rates, l1=l1, l2=l2, l2_shrinkage=l2_shrinkage, beta=beta,
             learning_rate_power=learning_rate_power,
             memory=member_of(Memory, memory, "register: memory"),
-            table_memory=member_of(Memory, table_memory, "register: table_memory")))
+            table_memory=member_of(Memory, table_memory, "register: table_memory"),
+            place_values=place_values, place_into=place_into))
 
     def commit(self) -> None:
         """Collective: checks that all ranks registered the same since the last one, places those
@@ -290,7 +298,8 @@ class Job:
 
     def empty(self, shape: Union[int, Sequence[int]], dtype: Any = "f32", *,
               numa_node: Optional[int] = None, huge_pages: bool = False,
-              memory: Union[str, Memory, None] = None, device: int = 0) -> Any:
+              memory: Union[str, Memory, None] = None, device: int = 0,
+              symmetric: bool = False) -> Any:
         """An array, zeros at first, over memory of the job's own (parallax_buffer_alloc), for any
         buffer of any call: a NumPy array, from which torch.from_numpy and the like make tensors
         without a copy; a memoryview where NumPy is missing. It may outlive the job: the memory
@@ -302,12 +311,14 @@ class Job:
         memory, device: "cuda": a DeviceArray on the device of that number, as the CUDA driver
             counts; torch.from_dlpack and the like make tensors of it. Unsupported says what such
             memory lacks on this machine.
+        symmetric: on a device: of NCCL's memory, for variables with a place (place_values of
+            register); it takes multiples of 2 MiB.
 
         A job that has failed gives arrays all the same if it gave one before; else this raises its
         failure, as the first array needs a call of the job.
         """
         return empty(self, shape, dtype, numa_node, huge_pages,
-                     member_of(Memory, memory, "empty: memory"), device)
+                     member_of(Memory, memory, "empty: memory"), device, symmetric)
 
     def register_buffer(self, buffer: Any) -> None:
         """Tells the job of memory of yours, to be prepared for networks once; nothing does in this

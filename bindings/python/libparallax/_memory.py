@@ -65,13 +65,14 @@ def _shape_of(shape: Any) -> Tuple[int, ...]:
 
 
 def empty(job: "Job", shape: Union[int, Sequence[int]], dtype: Any, numa_node: Optional[int],
-          huge_pages: bool, memory: Memory, device: int) -> Any:
+          huge_pages: bool, memory: Memory, device: int, symmetric: bool) -> Any:
     """See Job.empty."""
     extents, element = _shape_of(shape), dtype_of(dtype, "empty", (BYTES,))
     _core.struct_of("empty", BufferOptions, {"numa_node": numa_node or 0, "device": device})
     options = _core.struct_of("empty", BufferOptions, {
         "numa_node": 0 if numa_node is None else numa_node + 1,  # PARALLAX_NUMA_NODE
-        "huge_pages": bool(huge_pages), "memory": memory, "device": device})
+        "huge_pages": bool(huge_pages), "memory": memory, "device": device,
+        "symmetric": bool(symmetric)})
     if memory == Memory.HOST:
         address, owner = _allocate(job, extents, element, options)
         if owner is None:

@@ -10,6 +10,7 @@ from typing import Any, Dict, Optional, Tuple
 from . import _core
 from ._abi import ZERO, VariableStruct
 from ._buffers import borrow_values
+from ._device import READY
 from ._errors import InvalidArgument, Unsupported
 from ._library import LIB
 from ._rule import function_of
@@ -84,6 +85,20 @@ def _rule(core: _core.Core, name: str, rule: Any, state_elements: Any) -> Tuple[
                    "state_elements": (ctypes.c_uint32 * 2)(*widths)}
 
 
+def _places(given: Dict[str, Any], name: str, element: DType, shape: Any) -> None:
+    """Puts addresses in place of arrays. The memory is the job's, which keeps it."""
+    for field in ("place_values", "place_into"):
+        if given[field] is None:
+            continue
+        try:
+            given[field] = borrow_values(given[field], element, shape,
+                                         f"register: {field} of variable '{name}'", writable=True,
+                                         stream=READY).address
+        except InvalidArgument as refusal:
+            refusal.add(field=field)
+            raise
+
+
 def register(core: _core.Core, name: str, tag: Any, rule: Any, reduction: Any,
              given: Dict[str, Any]) -> Variable:
     """See Job.register, whose other arguments are `given`."""
@@ -91,6 +106,7 @@ def register(core: _core.Core, name: str, tag: Any, rule: Any, reduction: Any,
     rows, row_elements = given["rows"], given["row_elements"]
     _core.struct_of("register", VariableStruct, {"rows": rows, "row_elements": row_elements})
     initial, loan = _initial(given.pop("init"), name, element, (rows, row_elements))
+    _places(given, name, element, (rows, row_elements))
     named_rule, own = _rule(core, name, rule, given.pop("state_elements"))
     traits = RULES[named_rule]
     for field, used in (("epsilon", traits.has_epsilon), ("beta1", traits.has_betas),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Symmetric memory of the double of NCCL: memory of its own allocation, and windows, which ranks
 // register together and each deregisters by itself. A collective is in symmetric memory where the
-// addresses that a rank gives lie in windows, as NCCL has it; ranks that give other places fail.
+// addresses that a rank gives lie in windows, as NCCL has it; ranks that give other places fail,
+// and, more strictly than NCCL, those of whom some give one of the two there and others do not.
 #include <nccl.h>
 
 #include <algorithm>
@@ -56,15 +57,16 @@ void look_for_windows(Collective* collective) {
   const std::lock_guard lock(own.mutex);
   const ncclWindow_vidmem* const send = window_at(own, collective->send);
   const ncclWindow_vidmem* const receive = window_at(own, collective->receive);
-  if (send == nullptr || receive == nullptr) return;
   Descriptor& what = collective->what;
-  what.receive_window = receive->number;
-  what.receive_offset = collective->receive - receive->pointer;
-  if (what.kind != kAllGather) {
+  if (receive != nullptr) {
+    what.receive_window = receive->number;
+    what.receive_offset = collective->receive - receive->pointer;
+  }
+  if (send != nullptr && what.kind != kAllGather) {
     what.send_window = send->number;
     what.send_offset = collective->send - send->pointer;
   }
-  ++symmetric_count();
+  if (send != nullptr && receive != nullptr) ++symmetric_count();
 }
 
 void drop_windows(ncclComm& communicator) {

@@ -125,6 +125,77 @@ TEST_F(DeviceLaunchesTest, WhatIsNotGivenTakesPart) {
   EXPECT_EQ(devices_.told.device, 1u) << "of a rank that has given no slice";
 }
 
+// Given windows of one commit and of the next, expect them registered before the first launch that
+// follows, behind all that came before, and nothing launched meanwhile or while it is held.
+TEST_F(DeviceLaunchesTest, WindowsAreRegisteredBeforeTheNextLaunch) {
+  const std::vector<ByteRange> first = {{4096, 64}, {8192, 32}}, second = {{16384, 8}};
+  devices_.told.holds_windows = true;
+  begin({1});
+  launches_.add({}, 0, first);
+  EXPECT_TRUE(launches_.in_window({8192 + 31, 1}));
+  EXPECT_FALSE(launches_.in_window({8192 + 32, 1}));
+  EXPECT_TRUE(advance().ok());
+  EXPECT_TRUE(devices_.told.windows.empty()) << "nothing is due";
+  give(10, 1);
+  launches_.hold(true);
+  EXPECT_TRUE(advance().ok());
+  EXPECT_TRUE(devices_.told.windows.empty()) << "it is another's";
+  launches_.hold(false);
+  EXPECT_TRUE(advance().ok());
+  ASSERT_EQ(devices_.told.windows.size(), 1u);
+  EXPECT_EQ(devices_.told.windows[0].first.size(), 2u);
+  EXPECT_EQ(devices_.told.windows[0].first[1].first, 8192u);
+  EXPECT_TRUE(advance().ok());
+  EXPECT_EQ(launched(), Launches{}) << "it is under way";
+  devices_.told.registering = false;
+  devices_.told.may_end = 2;
+  EXPECT_TRUE(advance().ok());
+  EXPECT_TRUE(advance().ok());
+  EXPECT_EQ(launched(), Launches{{10}});
+  launches_.add({{.variable = 20, .like = {.count = 1}, .name = "20", .id = 4}}, 1, second);
+  devices_.told.holds_windows = false;
+  give(10, 2);
+  give(20, 2);
+  EXPECT_TRUE(advance().ok());
+  ASSERT_EQ(devices_.told.windows.size(), 2u);
+  EXPECT_EQ(devices_.told.windows[1].first.size(), 1u);
+  EXPECT_EQ(devices_.told.windows[1].second, 1u) << "behind the launch before";
+  EXPECT_EQ(launched(), (Launches{{10}, {10}, {20}}));
+}
+
+TEST_F(DeviceLaunchesTest, WindowsThatAreNotRegisteredInTimeFailTheJob) {
+  timeout_ns_ = 400 * kNanosecondsPerMillisecond;
+  begin({1});
+  give(10, 1);
+  devices_.told.may_end = 1;
+  EXPECT_TRUE(advance_to(1100).ok());
+  EXPECT_TRUE(launches_.ended(10, 1));
+  launches_.add({}, 1, {{4096, 64}});
+  devices_.told.holds_windows = true;
+  give(10, 2);
+  EXPECT_TRUE(advance_to(1480).ok());
+  const Status late = advance_to(1600);
+  EXPECT_EQ(late.code(), PARALLAX_IO);
+  EXPECT_NE(late.message().find("did not end within 400 ms"), std::string::npos) << late.message();
+}
+
+// Where its place is in a window.
+TEST_F(DeviceLaunchesTest, WhatIsNotGivenTakesPartFromItsPlace) {
+  launches_.begin(devices_, {.device = 1});
+  const DeviceReduction like = {.from = numbers_ + 1, .to = numbers_ + 2, .count = 1};
+  launches_.add({{.variable = 10, .like = like, .name = "10", .id = 3}}, 0);
+  launches_.give_nothing(10, 1);
+  give(10, 2);
+  EXPECT_TRUE(advance().ok());
+  ASSERT_EQ(devices_.told.launches.size(), 2u);
+  const DeviceReduction& zeros = devices_.told.launches[0][0];
+  EXPECT_TRUE(zeros.zeros);
+  EXPECT_EQ(zeros.from, numbers_ + 1);
+  EXPECT_EQ(zeros.to, numbers_ + 2);
+  EXPECT_FALSE(devices_.told.launches[1][0].zeros);
+  EXPECT_EQ(devices_.told.launches[1][0].from, numbers_ + 10);
+}
+
 TEST_F(DeviceLaunchesTest, TheFirstSliceSettlesTheDevice) {
   begin({1});
   uint32_t settled = 9;

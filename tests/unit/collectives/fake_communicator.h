@@ -21,6 +21,10 @@ struct FakeLaunching {
   uint32_t id = 0;  // a byte of it
   uint32_t aborts = 0;
   std::vector<std::vector<DeviceReduction>> launches;
+  // Each time, and behind how many launches.
+  std::vector<std::pair<std::vector<ByteRange>, size_t>> windows;
+  bool holds_windows = false;  // they are not over by themselves,
+  bool registering = false;    // but when the test says so here
 };
 
 class FakeCommunicator final : public Communicator {
@@ -31,7 +35,13 @@ class FakeCommunicator final : public Communicator {
     ended_ = std::min<uint64_t>(told_.may_end, told_.launches.size());
     return told_.fails;
   }
-  bool ready() const override { return told_.formed && !aborted_; }
+  bool ready() const override { return told_.formed && !aborted_ && !told_.registering; }
+  Status register_windows(std::span<const ByteRange> windows) override {
+    EXPECT_TRUE(idle());
+    told_.windows.push_back({{windows.begin(), windows.end()}, told_.launches.size()});
+    told_.registering = told_.holds_windows;
+    return told_.fails;
+  }
   Status launch(std::span<const DeviceReduction> together) override {
     told_.launches.emplace_back(together.begin(), together.end());
     return {};

@@ -19,7 +19,7 @@ namespace {
 
 using testkit::has;
 
-const Buffers::Borrower kNobody = [](const ByteRange&) { return std::string(); };
+const Buffers::Borrower kNobody = [](const ByteRange&) { return Status(); };
 
 struct Known : Buffers {
   void* take(uint64_t bytes) {
@@ -63,7 +63,7 @@ TEST(Buffers, AreSharedWhileTheyAreThere) {
   EXPECT_EQ(shared, (std::vector<const void*>{first, second}));
   *first = *second = 5;
   EXPECT_FALSE(known.free(second + 1, kNobody).ok());
-  const auto borrowed = [](const ByteRange&) { return std::string("a pending request"); };
+  const auto borrowed = [](const ByteRange&) { return bad_state("a pending request"); };
   EXPECT_FALSE(known.free(second, borrowed).ok());
   EXPECT_EQ(shared.size(), 2u);
   EXPECT_TRUE(known.free(second, kNobody).ok());
@@ -141,6 +141,16 @@ TEST(Buffers, WhatIsNotMappedOrTheJobsIsNotRegistered) {
   expect_refused(known.add(ours + 1, 1), PARALLAX_INVALID, "of buffer_alloc");
 }
 
+TEST(Buffers, WhatALibraryDoesNotLetGoOfStays) {
+  Known known;
+  void* const ours = known.take(4096);
+  const Buffers::Borrower refuses = [](const ByteRange&) { return io_error("NCCL keeps it"); };
+  expect_refused(known.free(ours, refuses), PARALLAX_IO,
+                 "stay, and may be tried again: NCCL keeps");
+  EXPECT_EQ(known.counts()["allocated"], 1);
+  EXPECT_TRUE(known.free(ours, kNobody).ok());
+}
+
 TEST(Buffers, WhatIsBorrowedStays) {
   Known known;
   auto* const ours = static_cast<char*>(known.take(4096));
@@ -149,7 +159,7 @@ TEST(Buffers, WhatIsBorrowedStays) {
   ByteRange asked;
   const Buffers::Borrower borrower = [&asked](const ByteRange& bytes) {
     asked = bytes;
-    return std::string("a pending push of step 3");
+    return bad_state("a pending push of step 3");
   };
   expect_refused(known.free(ours, borrower), PARALLAX_STATE, "push of step 3 borrows");
   EXPECT_EQ(asked.first, reinterpret_cast<uintptr_t>(ours));
