@@ -89,7 +89,8 @@ DeviceTerms DeviceAgreement::terms() {
     if (variable->memory == PARALLAX_MEMORY_HOST) continue;
     if (why_not(*variable).empty()) summed.push_back(variable);
   }
-  buffers_ = PlacedBuffers(summed);
+  const auto all = parts_.registry.numbered();
+  buffers_ = PlacedBuffers(summed, all.first(all.size() - parts_.registry.newest().size()));
   terms.wanted = !summed.empty();
   if (!terms.wanted) return terms;
   Status status = look_for_devices(&share_);

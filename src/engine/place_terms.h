@@ -21,7 +21,8 @@ struct PlaceTerms {
   // Of one commit. What is said has a bound, whatever the world.
   static constexpr size_t kWindowsMax = 8;
   // In place of a print: why it is no window.
-  static constexpr uint64_t kPlain = 0, kOtherDevice = 1, kDiffer = 2, kFirstPrint = 16;
+  static constexpr uint64_t kPlain = 0, kOtherDevice = 1, kEarlier = 2, kDiffer = 3,
+                            kFirstPrint = 16;
 
   struct Window {
     uint64_t print = kPlain;
@@ -66,6 +67,10 @@ struct PlaceTerms {
       if (window.print == kOtherDevice) {
         return lead + "is not on the device that " + rank_name(hosts, window.rank) +
                " takes part with";
+      }
+      if (window.print == kEarlier) {
+        return lead + "has places of an earlier commit in it on " + rank_name(hosts, window.rank) +
+               ", on which ranks did not agree";
       }
       return lead + "differs on " + rank_name(hosts, window.rank) + " and " +
              rank_name(hosts, window.other) +

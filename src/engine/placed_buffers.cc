@@ -32,7 +32,8 @@ size_t PlacedBuffers::index_of(const DeviceBuffer& memory) const {
 
 // Where one end lies is noted with the other's buffer, too: which two are used together is the same
 // on ranks that agree on one of them.
-PlacedBuffers::PlacedBuffers(std::span<const Variable* const> variables) {
+PlacedBuffers::PlacedBuffers(std::span<const Variable* const> variables,
+                             std::span<const Variable* const> earlier) {
   for (uint64_t number = 0; number < variables.size(); ++number) {
     const Place& place = variables[number]->place;
     if (!place.given()) continue;
@@ -52,6 +53,13 @@ PlacedBuffers::PlacedBuffers(std::span<const Variable* const> variables) {
       }
     }
   }
+  for (const Variable* const variable : earlier) {
+    if (!variable->place.given()) continue;
+    for (const DeviceBuffer& memory : variable->place.buffers) {
+      const size_t at = index_of(memory);
+      if (at < buffers_.size()) buffers_[at].earlier = true;
+    }
+  }
 }
 
 PlaceTerms PlacedBuffers::terms(uint32_t rank, uint32_t device) const {
@@ -60,10 +68,11 @@ PlaceTerms PlacedBuffers::terms(uint32_t rank, uint32_t device) const {
   terms.more = buffers_.size() > PlaceTerms::kWindowsMax;
   for (const Buffer& each : buffers_) {
     if (terms.windows.size() == PlaceTerms::kWindowsMax) break;
-    terms.windows.push_back({.print = each.memory.device != device ? PlaceTerms::kOtherDevice
-                                      : each.memory.symmetric      ? print_of(each.contents)
-                                                                   : PlaceTerms::kPlain,
-                             .rank = rank});
+    const uint64_t print = each.memory.device != device ? PlaceTerms::kOtherDevice
+                           : !each.memory.symmetric     ? PlaceTerms::kPlain
+                           : each.earlier               ? PlaceTerms::kEarlier
+                                                        : print_of(each.contents);
+    terms.windows.push_back({.print = print, .rank = rank});
   }
   return terms;
 }

@@ -20,7 +20,9 @@ class PlacedBuffers {
  public:
   PlacedBuffers() = default;
   // Of variables that devices may sum, by ascending number; those without a place are passed over.
-  explicit PlacedBuffers(std::span<const Variable* const> variables);
+  // `earlier`: of earlier commits, with which no buffer becomes a window any more.
+  explicit PlacedBuffers(std::span<const Variable* const> variables,
+                         std::span<const Variable* const> earlier = {});
 
   // The device that the first of them lies on; `otherwise`: there is none.
   uint32_t device(uint32_t otherwise) const {
@@ -39,6 +41,7 @@ class PlacedBuffers {
   struct Buffer {
     DeviceBuffer memory;
     std::string contents;  // what its print is of
+    bool earlier = false;  // a place of an earlier commit lies in it
   };
 
   size_t index_of(const DeviceBuffer& memory) const;

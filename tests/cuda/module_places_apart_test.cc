@@ -94,6 +94,32 @@ TEST_F(ModulePlacesApart, OffsetsThatDiffer) {
   EXPECT_EQ(symmetric(), 0u);
 }
 
+// A later commit that agrees does not put what lies at other offsets into a window.
+TEST_F(ModulePlacesApart, ABufferThatDifferedIsNoWindowLater) {
+  run(
+      2,
+      [this](DeviceRank& own) {
+        memory_[own.rank].allocate(own);
+        add_placed(own, "first", memory_[own.rank].address(own.rank));
+      },
+      [this](DeviceRank& own) {
+        const PlacedMemory& memory = memory_[own.rank];
+        step_in_place(own, 0, memory, own.rank);
+        EXPECT_EQ(add_placed(own, "second", memory.address(64)), 1u);
+        check(parallax_commit(own.job));
+        EXPECT_TRUE(planned(own, "has places of an earlier commit in it on rank"))
+            << own.report(PARALLAX_REPORT_PLAN);
+        memory.fill(own.rank, 1);
+        memory.fill(64, 2);
+        const uint64_t step = own.begin();
+        DeviceRank::finish({own.reduce(step, own.slice(0, memory.address(own.rank))),
+                            own.reduce(step, own.slice(1, memory.address(64))), own.end(step)});
+        EXPECT_EQ(memory.values(own.rank), std::vector<float>(kCount, 2));
+        EXPECT_EQ(memory.values(64), std::vector<float>(kCount, 4));
+      });
+  EXPECT_EQ(registered(), 0u);
+}
+
 TEST_F(ModulePlacesApart, SizesThatDiffer) {
   expect_one(reasons(
                  2,

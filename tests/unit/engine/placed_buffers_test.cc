@@ -62,6 +62,23 @@ TEST_F(PlacedBuffersTest, PrintsAreOfOffsetsAndSizesNotOfAddresses) {
   EXPECT_EQ(terms(0x100000, all, 4096, 1).windows[0].print, PlaceTerms::kOtherDevice);
 }
 
+TEST_F(PlacedBuffersTest, PlacesOfAnEarlierCommitKeepABufferOut) {
+  Variable before, now;
+  for (Variable* each : {&before, &now}) {
+    each->place.bytes = 16;
+    for (size_t end = 0; end < 2; ++end) {
+      each->place.buffers[end] = {.range = {0x10000, 4096}, .device = 0, .symmetric = true};
+      each->place.ends[end] = reinterpret_cast<std::byte*>(uintptr_t{0x10000});
+    }
+  }
+  const Variable* const first[] = {&before};
+  const Variable* const second[] = {&now};
+  EXPECT_TRUE(PlacedBuffers(second).terms(0, 0).agreed(0));
+  EXPECT_EQ(PlacedBuffers(second, first).terms(0, 0).windows[0].print, PlaceTerms::kEarlier);
+  before.place.buffers[0].range.first = before.place.buffers[1].range.first = 0x90000;
+  EXPECT_TRUE(PlacedBuffers(second, first).terms(0, 0).agreed(0));
+}
+
 TEST_F(PlacedBuffersTest, NoMoreThanACommitSays) {
   std::vector<Put> all;
   for (uintptr_t i = 0; i < PlaceTerms::kWindowsMax + 1; ++i) all.push_back({i, 0, i, 0});
