@@ -6,6 +6,8 @@
 #include <array>
 #include <cstring>
 
+#include "base/check.h"
+
 namespace parallax {
 
 namespace {
@@ -85,9 +87,9 @@ void HostRows::lay_out(Arena& arena) {
     if (options_.staging != nullptr) {
       buffer.block = options_.staging->block(options_.variable, parity);
     }
-    if (buffer.block.empty()) {
-      buffer.block = arena.take<std::byte>(block_bytes(partition_, rows_max, options_.sum));
-    }
+    const size_t needed_bytes = block_bytes(partition_, rows_max, options_.sum);
+    PARALLAX_CHECK(buffer.block.empty() || buffer.block.size() >= needed_bytes);
+    if (buffer.block.empty()) buffer.block = arena.take<std::byte>(needed_bytes);
     if (!leads_) continue;
     const auto locals = static_cast<uint32_t>(columns_.locals().size());
     buffer.sources = arena.take<Source>(locals);
@@ -109,7 +111,6 @@ void HostRows::open(uint64_t step) {
   buffer.sum.clear();
   std::fill(buffer.sources.begin(), buffer.sources.end(), Source{});
   buffer.missing = static_cast<uint32_t>(buffer.sources.size());
-  buffer.noted_rows = 0;
   buffer.joining = buffer.joined = 0;
 }
 
@@ -210,7 +211,6 @@ bool HostRows::on_note(uint32_t from, StepBuffer& buffer, const Section& section
   const bool there = from == columns_.rank() ? note.block.buffer == 0 : is_there(from, note);
   if (!there || !buffer.sum.spend(source, note.count)) return false;
   buffer.sources[source].note = note;
-  buffer.noted_rows += note.count;
   buffer.contributed |= (section.header.flags & kSectionContributed) != 0;
   came(buffer, source, Came::kNote);
   return true;
@@ -261,8 +261,7 @@ void HostRows::came(StepBuffer& buffer, uint32_t source, Came how) {
 void HostRows::join_if_all_came(StepBuffer& buffer) {
   if (buffer.missing > 0 || buffer.sum.complete()) return;
   uint64_t left_bytes = kAtOnceBytes;
-  const bool at_once = buffer.noted_rows * row_bytes_ <= kAtOnceBytes;
-  if (!at_once || join(buffer, &left_bytes) == Turn::kMore) outbox_.lending().wake(this);
+  if (join(buffer, &left_bytes) == Turn::kMore) outbox_.lending().wake(this);
 }
 
 // The older of both steps first.
@@ -281,6 +280,10 @@ bool HostRows::read_lent() {
 }
 
 HostRows::Turn HostRows::join(StepBuffer& buffer, uint64_t* left_bytes) {
+  // Rows of turns before this one lie where they lay, and are added to: all of them must be there
+  // still. Nothing is unmapped within a turn.
+  const bool stay = options_.rows_stay && options_.staging != nullptr;
+  if (stay && !options_.staging->readable(buffer.step)) return Turn::kGone;
   for (; buffer.joining < buffer.sources.size(); ++buffer.joining, buffer.joined = 0) {
     if (buffer.sources[buffer.joining].came != Came::kNote) continue;
     const Turn turn = join_source(buffer, left_bytes);

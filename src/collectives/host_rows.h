@@ -120,8 +120,7 @@ class HostRows final : private LentReader {
     RowAccumulator sum;
     std::span<Source> sources;  // by rank of the host
     uint32_t missing = 0;       // of them
-    uint64_t noted_rows = 0;
-    uint32_t joining = 0;  // the source whose rows are read next, and which of them
+    uint32_t joining = 0;       // the source whose rows are read next, and which of them
     uint32_t joined = 0;
   };
   enum class Turn : uint8_t { kDone, kMore, kGone };

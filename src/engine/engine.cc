@@ -24,6 +24,11 @@ bool in_pieces(const JobCalls& job_calls, const CollectiveCalls& collectives) {
   return job_calls.filling() || collectives.rounds().giving();
 }
 
+// What lies in others' memory is read in turns; a job that has failed reads nothing more.
+bool reads_on(const FirstFailure& failure, const Outbox& outbox) {
+  return failure.status().ok() && outbox.lending().to_read();
+}
+
 Status misfit(const std::string& name, const std::string& what, uint32_t rank) {
   return internal(name + " " + what + "; check that all ranks run the same version")
       .about_peer(rank);
@@ -197,7 +202,7 @@ bool Engine::run() {
                       !outbox_.lending().to_read();
     if (!idle) pass();
     if (loss_watch_.check(now_ns)) pass();
-    return moved || in_pieces(job_calls_, collective_calls_) || outbox_.lending().to_read();
+    return moved || in_pieces(job_calls_, collective_calls_) || reads_on(failure_, outbox_);
   });
 }
 
@@ -272,12 +277,12 @@ bool Engine::advance() {
 }
 
 bool Engine::needs_pass() const {
-  return outbox_.needs_pass() || outbox_.lending().to_read() ||
+  return outbox_.needs_pass() || reads_on(failure_, outbox_) ||
          in_pieces(job_calls_, collective_calls_);
 }
 
 int64_t Engine::next_deadline_ns() const {
-  const bool in_turns = in_pieces(job_calls_, collective_calls_) || outbox_.lending().to_read();
+  const bool in_turns = in_pieces(job_calls_, collective_calls_) || reads_on(failure_, outbox_);
   if (in_turns && failure_.job_goes_on()) return pass_.now_ns();
   const int64_t due_ns =
       failure_.job_goes_on() ? membership_.next_deadline_ns() : failure_.next_deadline_ns();

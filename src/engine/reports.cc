@@ -234,7 +234,13 @@ std::string Reports::describe_step_missing(const Request& request, ErrorFacts& a
     const std::string last = device.empty() ? "its owners" : device;
     return "pull of " + step + " waits for " + (missing.empty() ? last : missing);
   }
-  if (parts_.pipeline.window().is_decided(request.step)) {
+  // Where votes wait for no sum, what is queued may be of the next step.
+  const auto& runtimes = parts_.group.runtimes();
+  const bool sums_left = parts_.pipeline.votes_to_all() &&
+                         std::any_of(runtimes.begin(), runtimes.end(), [&](const auto& runtime) {
+                           return !runtime->exchange_at(request.step).missing(request.step).empty();
+                         });
+  if (parts_.pipeline.window().is_decided(request.step) && !sums_left) {
     const std::string text =
         waiting_for(parts_.outbox.peers_with_data(), "to take what is due to it", about);
     if (!text.empty()) return step + " is decided, and waits for " + text;

@@ -433,9 +433,10 @@ Status StepPipeline::rule_failure(const StepState& step) const {
 }
 
 // True if no send is left that reads memory which the end of the step hands on to step + 2, or
-// frees. Peers that keep to the protocol took all of it before the step was decided, except what
-// other variables have under way. One that takes nothing, and goes on all the same, is waited for,
-// until the deadline of the request.
+// frees. Peers that keep to the protocol took all of it before the step was decided, or, where
+// votes wait for no sum, before the totals that are here were made of it; except what other
+// variables have under way. One that takes nothing, and goes on all the same, is waited for, until
+// the deadline of the request.
 bool StepPipeline::returned(const StepState& step) const {
   if (step.sums_pending != 0 || step.contributions_open != 0) return false;
   return !parts_.migration.frees_memory(step.step + 1) || parts_.outbox.peers_with_data().empty();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepPipeline: the end of a step at one rank of a group. Once all that was called for the step has
 // started and its pulls are answered, the leaders of the host are told that nothing follows
-// (ended); once this rank's part of every reduction is complete it votes; the root makes one
-// decision of all votes; and once every gradient of the step is here, the update rules run,
-// variables move, and the step is finished: its buffers are those of the step two after it.
+// (ended); once this rank's part of every reduction is complete it votes, or at once, where its
+// vote goes to all; the root makes one decision of all votes; and once every gradient of the step
+// is here, the update rules run, variables move, and the step is finished: its buffers are those of
+// the step two after it.
 //
 // Two steps may be ending at a time: the next one may end while this one is being decided. Votes
 // and decisions travel along the tree (TreeKind::kVote). Where nothing is managed and no rows are

@@ -110,7 +110,9 @@ class Flags(support.Case):
                 self.assertAlmostEqual(line["algbw_gb_s"] * line["time_us"] * 1e3, 65536, 3)
                 self.assertGreaterEqual(line["step_us"], line["time_us"])
                 said[together] = line["local_bytes"]
-            self.assertGreater(said[4], 0.8 * said[1], operation)
+            # Rows are read where they lie: what is sent of them is notes, which share messages.
+            shared = 0.2 if operation == "pushpull" else 0.8
+            self.assertGreater(said[4], shared * said[1], operation)
             self.assertLess(said[4], 1.2 * said[1], operation)
 
     def test_operations_launched_together_between_hosts(self):

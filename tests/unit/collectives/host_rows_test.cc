@@ -118,6 +118,23 @@ TEST_P(HostRowsTest, WhoIsGoneIsNotRead) {
   EXPECT_TRUE(world_->misfits().empty());
 }
 
+// Given a rank whose memory goes behind the turns in which it was read and before those of the next
+// one, whose rows are added to it, expect rows that stay to be read no more. Copied ones are here.
+TEST_P(HostRowsTest, WhoGoesBetweenTurnsIsNotAddedTo) {
+  start({256, 24000, 96});
+  world_->contribute(kLast, 1, gifts_[kLast]);
+  world_->end(kLast, 1);
+  const uint64_t of_giver = note_.count * 24000 * sizeof(float);
+  for (int i = 0; i < 100000 && world_->lending_of(kReader).counts().read_bytes < of_giver; ++i) {
+    world_->wander(1);
+  }
+  ASSERT_FALSE(reduced());
+  world_->unmap(kReader, kGiver);
+  world_->run();
+  EXPECT_EQ(reduced(), !GetParam());
+  EXPECT_TRUE(world_->misfits().empty());
+}
+
 // Given a note of memory that is mapped no more, expect it taken of a rank whose end is known,
 // which is told soon, and of no other.
 TEST_P(HostRowsTest, TheNoteOfOneWhoIsGoneIsTaken) {
