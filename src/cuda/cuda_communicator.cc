@@ -13,15 +13,8 @@ namespace parallax {
 
 namespace {
 
-constexpr uint64_t kZerosAlignment = 256;
-
 // The driver's thread: it may not call CUDA, and does not.
 void CUDA_CB wake_owner(void* wake) { (*static_cast<const std::function<void()>*>(wake))(); }
-
-uint64_t padded_zeros(const DeviceReduction& reduction) {
-  const uint64_t bytes = reduction.count * bytes_of_dtype(reduction.dtype);
-  return (bytes + kZerosAlignment - 1) / kZerosAlignment * kZerosAlignment;
-}
 
 }  // namespace
 
@@ -73,8 +66,7 @@ Status CudaCommunicator::begin(const CommunicatorOptions& options) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   if (!options.host_ranks.empty()) {
-    sums_ = std::make_unique<GatheredSums>(driver_, *parts_.launcher, parts_.context,
-                                           options.host_ranks);
+    sums_ = std::make_unique<GatheredSums>(driver_, *parts_.launcher, options.host_ranks);
     if (options.windows) window_ = std::make_unique<GatherWindow>(nccl_);
   }
   if (options.shares > 0) {
@@ -110,10 +102,10 @@ void CudaCommunicator::end_lending() {
 
 Status CudaCommunicator::advance() {
   if (phase_ == Phase::kAborted || phase_ == Phase::kFailed) return {};
-  const bool waits = to_be_asked() || !under_way_.empty();
+  const bool waits = to_be_asked() || phase_ == Phase::kPreparing || !under_way_.empty();
   if (!waits) return {};
   return within_context([this] {
-    const Status asked = ask();
+    const Status asked = phase_ == Phase::kPreparing ? prepare() : ask();
     return asked.ok() ? look_at_events() : asked;
   });
 }
@@ -165,8 +157,18 @@ Status CudaCommunicator::form_window(bool* in_progress) {
   windows_.settle();
   if (window_ == nullptr) return {};
   if (!window_->offered()) {
-    const ncclResult_t result =
-        window_->offer(communicator_, parts_.context, sums_->scratch_bytes());
+    bool allocated = false;
+    static_cast<void>(meanwhile_.ask(
+        kWindow,
+        [this] {
+          const ContextScope scope(driver_, parts_.context);
+          window_->allocate(parts_.context, sums_->scratch_bytes());
+          return Status();
+        },
+        &allocated));
+    *in_progress = !allocated;
+    if (!allocated) return {};
+    const ncclResult_t result = window_->offer(communicator_);
     // NCCL 2.28 and newer say success while a thread of theirs registers. It is over when the
     // communicator, asked next, says so.
     *in_progress = result == ncclInProgress || result == ncclSuccess;
@@ -183,14 +185,19 @@ Status CudaCommunicator::register_windows(std::span<const ByteRange> windows) {
   PARALLAX_CHECK(idle());
   // Forming goes on, one after the other; what sums in an order has windows of its own alone.
   PARALLAX_CHECK(window_ == nullptr);
-  for (const ByteRange& each : windows) PARALLAX_RETURN_IF_ERROR(forget(each));
+  for (const ByteRange& each : windows) {
+    bool over = false;
+    PARALLAX_RETURN_IF_ERROR(forget(each, &over));
+    PARALLAX_CHECK(over);
+  }
   windows_.add(windows);
   phase_ = Phase::kForming;
   return {};
 }
 
 RegisteredMemory CudaCommunicator::registered() const {
-  RegisteredMemory counts = buffers_.counts();
+  if (phase_ == Phase::kAborted) return {};
+  RegisteredMemory counts = memory_.buffers().counts();
   windows_.count(&counts);
   if (window_ != nullptr) window_->count(&counts);
   return counts;
@@ -230,23 +237,45 @@ Status CudaCommunicator::take_event(CUevent* event) {
 // ---- launching
 
 Status CudaCommunicator::launch(std::span<const DeviceReduction> together) {
-  return within_context([&] { return launch_behind(together); });
+  together_.assign(together.begin(), together.end());
+  const bool lacks_scratch = sums_ != nullptr && !sums_->has_scratch();
+  // In place NCCL does not see what the program gave.
+  memory_.note(together, lacks_scratch ? sums_->scratch_bytes() : 0,
+               window_ == nullptr || !window_->taken());
+  ++launched_;
+  phase_ = Phase::kPreparing;
+  return within_context([this] { return prepare(); });
 }
 
-Status CudaCommunicator::launch_behind(std::span<const DeviceReduction> together) {
-  know_memory(together);
-  PARALLAX_RETURN_IF_ERROR(order_behind(together));
-  PARALLAX_RETURN_IF_ERROR(take_zeros(together));
-  give_buffers(together);
-  if (sums_ != nullptr) {
-    const CUresult error = sums_->begin(together_);
-    if (error != CUDA_SUCCESS) return failed(sums_->last_call(), error);
+// What it lacks a thread gets; mostly it lacks nothing.
+Status CudaCommunicator::prepare() {
+  if (memory_.lacks()) {
+    bool over = false;
+    static_cast<void>(meanwhile_.ask(
+        kMemory,
+        [this] {
+          memory_.get(communicator_);
+          return Status();
+        },
+        &over));
+    if (!over) return {};
+    const CUresult error = memory_.take();
+    if (error != CUDA_SUCCESS) return failed(memory_.failed().c_str(), error);
+    if (sums_ != nullptr && !sums_->has_scratch()) sums_->use_scratch(memory_.take_scratch());
   }
+  return launch_prepared();
+}
+
+Status CudaCommunicator::launch_prepared() {
+  PARALLAX_RETURN_IF_ERROR(order_behind());
+  const CUresult cleared = memory_.clear_zeros(together_, stream_);
+  if (cleared != CUDA_SUCCESS) return failed(memory_.failed().c_str(), cleared);
+  memory_.give_zeros(together_);
+  if (sums_ != nullptr) sums_->begin(together_);
   if (together_.front().leg == DeviceLeg::kFromHost) {
     const CUresult error = legs_->from_host(together_, stream_, of_zeros());
     if (error != CUDA_SUCCESS) return failed(legs_->last_call(), error);
   }
-  ++launched_;
   return enqueue();
 }
 
@@ -281,35 +310,19 @@ Status CudaCommunicator::go_on(bool* more) {
   return *more ? Status() : end_launch(behind);
 }
 
-// Whether a reduction works on the zeros, which the next launches use too.
 HostLegs::Shared CudaCommunicator::of_zeros() const {
-  const CUdeviceptr first = zeros_.empty() ? 0 : zeros_.front().memory;
-  return [first, bytes = zeros_bytes_](const DeviceReduction& reduction) {
-    const auto at = reinterpret_cast<CUdeviceptr>(reduction.to);
-    return first != 0 && at >= first && at - first < bytes;
-  };
+  return [this](const DeviceReduction& reduction) { return memory_.of_zeros(reduction); };
 }
 
-// What a program lets go of says so first (forget): what it does not tell the job of, as tensors of
-// a framework's allocator, is not registered.
-void CudaCommunicator::know_memory(std::span<const DeviceReduction> together) {
-  // In place NCCL does not see what the program gave.
-  const bool in_place = window_ != nullptr && window_->taken();
-  if (!memory_around_ || !buffers_.possible() || in_place) return;
-  for (const DeviceReduction& each : together) {
-    for (const std::byte* address : {each.from, static_cast<const std::byte*>(each.to)}) {
-      if (address == nullptr || buffers_.knows(address)) continue;
-      const ByteRange memory = memory_around_(address);
-      if (memory.bytes > 0 && !windows_.overlaps(memory)) buffers_.know(communicator_, memory);
-    }
-  }
-}
-
-// It has not failed for that: what it launches works as before.
-Status CudaCommunicator::forget(const ByteRange& memory) {
-  if (!buffers_.knows(memory)) return {};
+// What it does not let go of is no failure of ours: what is launched works as before. NCCL has it
+// until a thread that registers other memory, or gives all up, is done.
+Status CudaCommunicator::forget(const ByteRange& memory, bool* over) {
+  *over = phase_ != Phase::kAborted || given_up();
+  if (phase_ == Phase::kAborted || !memory_.buffers().knows(memory)) return {};
+  *over = !memory_.lacks();
+  if (!*over) return {};
   const ContextScope scope(driver_, parts_.context);
-  const ncclResult_t error = buffers_.forget(communicator_, memory);
+  const ncclResult_t error = memory_.buffers().forget(communicator_, memory);
   if (error == ncclSuccess) return {};
   return io_error("device " + std::to_string(device_) + ": NCCL " +
                   nccl_version_text(parts_.nccl.version) +
@@ -318,55 +331,14 @@ Status CudaCommunicator::forget(const ByteRange& memory) {
 }
 
 // The caller's streams are not waited for: ours is, by the device.
-Status CudaCommunicator::order_behind(std::span<const DeviceReduction> together) {
-  for (const DeviceReduction& each : together) {
+Status CudaCommunicator::order_behind() {
+  for (const DeviceReduction& each : together_) {
     if (each.after == 0) continue;
     const CUresult error =
         driver_.cuStreamWaitEvent(stream_, parts_.mark_of(each.after), CU_EVENT_WAIT_DEFAULT);
     if (error != CUDA_SUCCESS) return failed("cuStreamWaitEvent", error);
   }
   return {};
-}
-
-// Of those that this rank gives nothing of: at their place in a window, where others find them;
-// else in memory of ours, and the sums that come there are nobody's.
-Status CudaCommunicator::take_zeros(std::span<const DeviceReduction> together) {
-  uint64_t bytes = 0;
-  CUresult error = CUDA_SUCCESS;
-  for (const DeviceReduction& each : together) {
-    bytes += each.from == nullptr ? padded_zeros(each) : 0;
-    if (!each.zeros) continue;
-    error = driver_.cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(each.from), 0,
-                                    each.count * bytes_of_dtype(each.dtype), stream_);
-    if (error != CUDA_SUCCESS) {
-      return failed("cuMemsetD8Async of a variable's place, which this rank did not give", error);
-    }
-  }
-  if (bytes == 0) return {};
-  if (bytes > zeros_bytes_) {
-    zeros_.push_front({.context = parts_.context});
-    error = driver_.cuMemAlloc_v2(&zeros_.front().memory, bytes);
-    if (error != CUDA_SUCCESS) {
-      zeros_.pop_front();
-      return failed(("cuMemAlloc of " + std::to_string(bytes) +
-                     " bytes of zeros, for variables that this rank did not give")
-                        .c_str(),
-                    error);
-    }
-    zeros_bytes_ = bytes;
-  }
-  error = driver_.cuMemsetD8Async(zeros_.front().memory, 0, bytes, stream_);
-  return error == CUDA_SUCCESS ? Status() : failed("cuMemsetD8Async", error);
-}
-
-void CudaCommunicator::give_buffers(std::span<const DeviceReduction> together) {
-  auto* zeros = zeros_.empty() ? nullptr : reinterpret_cast<std::byte*>(zeros_.front().memory);
-  together_.assign(together.begin(), together.end());
-  for (DeviceReduction& each : together_) {
-    if (each.from != nullptr) continue;
-    each.from = each.to = zeros;
-    zeros += padded_zeros(each);
-  }
 }
 
 void CudaCommunicator::list_calls() {

@@ -6,6 +6,10 @@
 // the work yet, so what is to follow on the stream, the event that ends a launch and kernels that
 // sum what was gathered (gathered_sums.h), is enqueued when it has settled. So are the copies of
 // reductions that go by the host (host_legs.h).
+//
+// What takes NCCL or the driver long is done by a thread (meanwhile.h), one thing after the other:
+// memory, registrations before a launch (launch_memory.h), the end of what is given up. While it is
+// at it nobody else calls the communicator.
 #ifndef PARALLAX_CUDA_CUDA_COMMUNICATOR_H_
 #define PARALLAX_CUDA_CUDA_COMMUNICATOR_H_
 
@@ -21,10 +25,11 @@
 #include "cuda/gather_window.h"
 #include "cuda/gathered_sums.h"
 #include "cuda/host_legs.h"
+#include "cuda/launch_memory.h"
 #include "cuda/library.h"
+#include "cuda/meanwhile.h"
 #include "cuda/nccl_call.h"
 #include "cuda/program_windows.h"
-#include "cuda/registered_buffers.h"
 #include "device/communicator.h"
 
 namespace parallax {
@@ -54,22 +59,35 @@ class CudaCommunicator final : public Communicator {
   bool ready() const override { return phase_ == Phase::kReady; }
   Status launch(std::span<const DeviceReduction> together) override;
   uint64_t launched() const override { return launched_; }
-  uint64_t ended() const override { return launched_ - under_way_.size() - (settling() ? 1 : 0); }
-  uint64_t placed() const override { return launched_ - (settling() ? 1 : 0); }
+  uint64_t ended() const override { return placed() - under_way_.size(); }
+  uint64_t placed() const override {
+    return launched_ - (settling() || phase_ == Phase::kPreparing ? 1 : 0);
+  }
   Status follow(uint64_t launch, uint32_t device, void* stream) override;
   bool to_be_asked() const override {
     return phase_ == Phase::kForming || phase_ == Phase::kLending || settling();
   }
   Status register_windows(std::span<const ByteRange> windows) override;
-  Status forget(const ByteRange& memory) override;
+  Status forget(const ByteRange& memory, bool* over) override;
   RegisteredMemory registered() const override;
   void abort() override;
   bool quiet() override;
   bool drain(int64_t timeout_ns) override;
 
  private:
-  // Lending: one of a part is made out of this one. Forming again while windows are registered.
-  enum class Phase : uint8_t { kForming, kReady, kLending, kSettling, kFailed, kAborted };
+  // Lending: one of a part is made out of this one. Preparing: a launch has not what it needs.
+  // Forming again while windows are registered.
+  enum class Phase : uint8_t {
+    kForming,
+    kReady,
+    kLending,
+    kPreparing,
+    kSettling,
+    kFailed,
+    kAborted
+  };
+  // What a thread does (meanwhile_).
+  enum Task : uint64_t { kWindow, kMemory, kEnd };
   // While that is so, of both. The one that lends is NCCL's until the other is there.
   struct Kin {
     CudaCommunicator *parent = nullptr, *child = nullptr;
@@ -81,10 +99,10 @@ class CudaCommunicator final : public Communicator {
         nccl_(parts_.nccl.api),
         device_(options.device),
         rank_(options.rank),
-        memory_around_(options.memory_around),
-        buffers_(nccl_),
         windows_(nccl_),
-        wake_(std::make_unique<std::function<void()>>(parts_.wake)) {}
+        memory_(driver_, nccl_, parts_.context, options.memory_around, windows_),
+        wake_(std::make_unique<std::function<void()>>(parts_.wake)),
+        meanwhile_(*wake_) {}
 
   bool settling() const { return phase_ == Phase::kSettling; }
   // `work` with the device's context; every call of NCCL's and most of the driver's want it.
@@ -95,14 +113,12 @@ class CudaCommunicator final : public Communicator {
   Status ask();
   Status form_window(bool* in_progress);
   Status look_at_events();
-  Status order_behind(std::span<const DeviceReduction> together);
-  Status take_zeros(std::span<const DeviceReduction> together);
-  void know_memory(std::span<const DeviceReduction> together);
-  void give_buffers(std::span<const DeviceReduction> together);
+  Status order_behind();
+  Status prepare();
   void list_calls();
   ncclResult_t call_together(const char** what);
   HostLegs::Shared of_zeros() const;
-  Status launch_behind(std::span<const DeviceReduction> together);
+  Status launch_prepared();
   Status enqueue();
   Status go_on(bool* more);
   // Its end is that of all that the stream has now.
@@ -111,6 +127,8 @@ class CudaCommunicator final : public Communicator {
   void give_back(CUevent event) noexcept { events_.push_back(event); }
   bool passed(CUevent event, CUresult* error) const;
   void deregister_all();
+  void end_with_nccl();
+  bool given_up();
   void close_in_good_order();
   Status failed(const char* what, CUresult error);
   Status failed(const char* what, ncclResult_t error);
@@ -119,9 +137,8 @@ class CudaCommunicator final : public Communicator {
   const DriverApi& driver_;
   const NcclApi& nccl_;
   const uint32_t device_, rank_;
-  const std::function<ByteRange(const void* address)> memory_around_;
-  RegisteredBuffers buffers_;  // of memory that the job knows
-  ProgramWindows windows_;     // of that which ranks agreed on
+  ProgramWindows windows_;  // of memory that ranks agreed on
+  LaunchMemory memory_;
   // The driver may call it as long as something is under way.
   std::unique_ptr<std::function<void()>> wake_;
   Phase phase_ = Phase::kForming;
@@ -132,16 +149,16 @@ class CudaCommunicator final : public Communicator {
   std::deque<CUevent> under_way_;  // the end of each launch, in order
   std::vector<CUevent> events_;    // to be used again; with room for all
   size_t events_made_ = 0;
-  CUevent last_ = nullptr;  // aborted: behind all
-  // Zeros that this rank gives; larger ones came before, which work on the stream may still use.
-  DeviceBlocks zeros_;
-  uint64_t zeros_bytes_ = 0;               // of the first
+  // Aborted: it was idle; it is NCCL's no more; behind all.
+  bool was_idle_ = false, over_ = false;
+  CUevent last_ = nullptr;
   std::vector<DeviceReduction> together_;  // what is launched, all with buffers
   std::vector<NcclCall> calls_;            // of it, as one
   std::unique_ptr<GatheredSums> sums_;     // in order; none: NCCL sums
   // What they gather into; none: not all ranks can register it.
   std::unique_ptr<GatherWindow> window_;
   std::unique_ptr<HostLegs> legs_;  // of reductions in two legs; none: there are none
+  Meanwhile meanwhile_;             // ends first: its thread uses the rest
 };
 
 }  // namespace parallax

@@ -18,7 +18,7 @@ constexpr std::chrono::microseconds kLookAfter(50);
 }  // namespace
 
 void CudaCommunicator::deregister_all() {
-  buffers_.forget_all(communicator_);
+  memory_.buffers().forget_all(communicator_);
   windows_.deregister(communicator_);
   if (window_ != nullptr) window_->deregister(communicator_);
 }
@@ -27,30 +27,58 @@ void CudaCommunicator::abort() {
   if (phase_ == Phase::kAborted) return;
   // It ends what is in progress, so that NCCL's threads write here no more.
   if (kin_.parent != nullptr) kin_.parent->abort();
-  const bool idle = phase_ == Phase::kReady;
+  was_idle_ = phase_ == Phase::kReady && under_way_.empty();
   phase_ = Phase::kAborted;
+  given_up();
+}
+
+// On a thread where it may take NCCL long, which has the communicator and what it knows.
+void CudaCommunicator::end_with_nccl() {
   const ContextScope scope(driver_, parts_.context);
   // What kernels still use goes with the communicator; of a window NCCL before 2.29.7 keeps the
   // memory until the process ends.
-  if (under_way_.empty() && idle) deregister_all();
-  buffers_.drop_all();
+  if (was_idle_) deregister_all();
+  memory_.buffers().drop_all();
   windows_.drop();
   if (window_ != nullptr) window_->drop();
-  if (communicator_ != nullptr) {
-    nccl_.ncclCommAbort(std::exchange(communicator_, nullptr));
+  if (communicator_ != nullptr) nccl_.ncclCommAbort(communicator_);
+}
+
+// Whether NCCL has nothing of it any more; then what the stream has ends, and last_ behind it.
+bool CudaCommunicator::given_up() {
+  if (over_) return true;
+  if (kin_.parent != nullptr && !kin_.parent->given_up()) return false;
+  if (communicator_ == nullptr) {
+    meanwhile_.finish();
+    end_with_nccl();
+  } else {
+    bool ended = false;
+    static_cast<void>(meanwhile_.ask(
+        kEnd,
+        [this] {
+          end_with_nccl();
+          return Status();
+        },
+        &ended));
+    if (!ended) return false;
   }
+  over_ = true;
+  communicator_ = nullptr;
+  static_cast<void>(memory_.take());
   end_lending();
-  if (scope.status() != CUDA_SUCCESS || !take_event(&last_).ok()) return;
+  const ContextScope scope(driver_, parts_.context);
+  if (scope.status() != CUDA_SUCCESS || !take_event(&last_).ok()) return true;
   // A context that has failed runs nothing of it.
   if (legs_ != nullptr) static_cast<void>(legs_->join(stream_));
   if (driver_.cuEventRecord(last_, stream_) != CUDA_SUCCESS) {
     give_back(std::exchange(last_, nullptr));
   }
+  return true;
 }
 
 // A context that has failed executes nothing any more, and says so.
 bool CudaCommunicator::quiet() {
-  if (phase_ != Phase::kAborted) return false;
+  if (phase_ != Phase::kAborted || !given_up()) return false;
   if (last_ == nullptr) return true;
   const ContextScope scope(driver_, parts_.context);
   CUresult error = scope.status();
@@ -88,6 +116,7 @@ void CudaCommunicator::close_in_good_order() {
 CudaCommunicator::~CudaCommunicator() {
   if (phase_ == Phase::kReady && under_way_.empty()) close_in_good_order();
   abort();
+  meanwhile_.finish();
   if (!drain(kGoodbyeNs)) {
     // The device does not end: it keeps the stream, and the driver what it still calls.
     static_cast<void>(wake_.release());
@@ -98,7 +127,8 @@ CudaCommunicator::~CudaCommunicator() {
   for (CUevent event : events_) driver_.cuEventDestroy_v2(event);
   if (legs_ != nullptr) legs_->close();
   if (stream_ != nullptr) driver_.cuStreamDestroy_v2(stream_);
-  parts_.give_back(std::move(zeros_));
+  parts_.give_back(memory_.take_zeros());
+  parts_.give_back(memory_.take_scratch());
   if (sums_ != nullptr) parts_.give_back(sums_->take_memory());
   if (window_ != nullptr) parts_.give_back(window_->take_memory());
 }

@@ -12,21 +12,22 @@ bool GatherWindow::possible(const NcclApi& nccl) {
 }
 
 // Of NCCL's allocation, since a window wants memory whose handle another process can map.
-ncclResult_t GatherWindow::offer(ncclComm_t communicator, CUcontext context, uint64_t bytes) {
-  offered_ = true;
+void GatherWindow::allocate(CUcontext context, uint64_t bytes) {
   last_call_ = "ncclMemAlloc of what ranks give, to sum it in order";
   memory_.push_front({.context = context, .nccl_free = nccl_.ncclMemFree});
   void* memory = nullptr;
-  const ncclResult_t allocated = nccl_.ncclMemAlloc(&memory, bytes);
-  if (allocated != ncclSuccess) {
-    memory_.clear();
-    return allocated;
-  }
+  allocated_ = nccl_.ncclMemAlloc(&memory, bytes);
+  if (allocated_ != ncclSuccess) return memory_.clear();
   memory_.front().memory = reinterpret_cast<CUdeviceptr>(memory);
   bytes_ = bytes;
+}
+
+ncclResult_t GatherWindow::offer(ncclComm_t communicator) {
+  offered_ = true;
+  if (allocated_ != ncclSuccess) return allocated_;
   last_call_ = "ncclCommWindowRegister of what ranks give";
-  return nccl_.ncclCommWindowRegister(communicator, memory, bytes, &window_,
-                                      NCCL_WIN_COLL_SYMMETRIC);
+  return nccl_.ncclCommWindowRegister(communicator, reinterpret_cast<void*>(memory_.front().memory),
+                                      bytes_, &window_, NCCL_WIN_COLL_SYMMETRIC);
 }
 
 void GatherWindow::settle() { taken_ = window_ != nullptr; }
@@ -41,7 +42,8 @@ void GatherWindow::deregister(ncclComm_t communicator) {
 #else
 
 bool GatherWindow::possible(const NcclApi&) { return false; }
-ncclResult_t GatherWindow::offer(ncclComm_t, CUcontext, uint64_t) { return ncclInvalidUsage; }
+void GatherWindow::allocate(CUcontext, uint64_t) {}
+ncclResult_t GatherWindow::offer(ncclComm_t) { return ncclInvalidUsage; }
 void GatherWindow::settle() {}
 void GatherWindow::deregister(ncclComm_t) {}
 

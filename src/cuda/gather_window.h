@@ -9,7 +9,7 @@
 // the first one of the communicator on every rank; to deregister is not.
 //
 // NCCL may take no window, where devices do not reach each other's memory: then it is memory as
-// any. Its owner's alone, with the device's context current; nothing waits.
+// any. Its owner's alone, with the device's context current; nothing waits but allocate().
 #ifndef PARALLAX_CUDA_GATHER_WINDOW_H_
 #define PARALLAX_CUDA_GATHER_WINDOW_H_
 
@@ -31,14 +31,17 @@ class GatherWindow {
   // This NCCL has windows, and so has the header that this was built with.
   static bool possible(const NcclApi& nccl);
 
-  // Allocates, and registers: once. ncclInProgress, ncclSuccess: it is over when the communicator
-  // says so.
-  ncclResult_t offer(ncclComm_t communicator, CUcontext context, uint64_t bytes);
+  // Once, on any thread with the context current, while the owner leaves this alone: it may take
+  // long.
+  void allocate(CUcontext context, uint64_t bytes);
+  // Then registers: once. ncclInProgress, ncclSuccess: it is over when the communicator says so.
+  // Else what failed, that of allocate() too.
+  ncclResult_t offer(ncclComm_t communicator);
   bool offered() const { return offered_; }
   // The offer is over: whether NCCL knows it is told from then on.
   void settle();
   bool taken() const { return taken_; }
-  // What NCCL did not take goes as memory, too. Empty before offer(), and behind the first call.
+  // What NCCL did not take goes as memory, too. Empty before allocate(), and behind the first call.
   DeviceBlocks take_memory() { return std::move(memory_); }
   // Of a communicator with no launch under way.
   void deregister(ncclComm_t communicator);
@@ -53,7 +56,8 @@ class GatherWindow {
   const NcclApi& nccl_;
   bool offered_ = false, taken_ = false;
   DeviceBlocks memory_;
-  uint64_t bytes_ = 0;  // registered
+  uint64_t bytes_ = 0;
+  ncclResult_t allocated_ = ncclInvalidUsage;
   const char* last_call_ = "";
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
   // A thread of NCCL's writes it while the offer is under way.

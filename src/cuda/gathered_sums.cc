@@ -17,9 +17,9 @@ constexpr uint64_t kPieceAlignment = 256;
 
 }  // namespace
 
-GatheredSums::GatheredSums(const DriverApi& driver, kernels::Launcher& launcher, CUcontext context,
+GatheredSums::GatheredSums(const DriverApi& driver, kernels::Launcher& launcher,
                            std::span<const uint32_t> host_ranks)
-    : driver_(driver), launcher_(launcher), context_(context) {
+    : driver_(driver), launcher_(launcher) {
   for (const uint32_t ranks : host_ranks) {
     ranks_ += ranks;
     PARALLAX_CHECK(ranks > 0 && ranks_ <= kernels::kSumRanksMax);
@@ -28,20 +28,11 @@ GatheredSums::GatheredSums(const DriverApi& driver, kernels::Launcher& launcher,
   room_bytes_ = std::max(kScratchBytes / ranks_ / kPieceAlignment, uint64_t{1}) * kPieceAlignment;
 }
 
-CUresult GatheredSums::begin(std::span<const DeviceReduction> together) {
-  last_call_ = "cuMemAlloc of what ranks give, to sum it in order";
-  if (scratch_.empty()) {
-    scratch_.push_front({.context = context_});
-    const CUresult error = driver_.cuMemAlloc_v2(&scratch_.front().memory, scratch_bytes());
-    if (error != CUDA_SUCCESS) {
-      scratch_.pop_front();
-      return error;
-    }
-  }
+void GatheredSums::begin(std::span<const DeviceReduction> together) {
+  PARALLAX_CHECK(has_scratch());
   together_.assign(together.begin(), together.end());
   at_ = first_ = 0;
   cut_part();
-  return CUDA_SUCCESS;
 }
 
 void GatheredSums::cut_part() {

@@ -38,17 +38,18 @@ class GatheredSums {
   };
 
   // `host_ranks`: see CommunicatorOptions. The others outlive this.
-  GatheredSums(const DriverApi& driver, kernels::Launcher& launcher, CUcontext context,
+  GatheredSums(const DriverApi& driver, kernels::Launcher& launcher,
                std::span<const uint32_t> host_ranks);
 
   uint64_t scratch_bytes() const { return room_bytes_ * ranks_; }
-  // Before begin(): what to gather into, one block of scratch_bytes(). Else it is allocated.
+  // Before the first begin(): what to gather into, one block of scratch_bytes().
   void use_scratch(DeviceBlocks&& memory) { scratch_ = std::move(memory); }
+  bool has_scratch() const { return !scratch_.empty(); }
   // What this rank gives is gathered from its own place in the scratch, to which stage() copies it.
   void gather_in_place(uint32_t rank) { place_ = rank; }
 
-  // Of reductions that all have buffers; the first part is there. OUT_OF_MEMORY: of the scratch.
-  CUresult begin(std::span<const DeviceReduction> together);
+  // Of reductions that all have buffers; the first part is there.
+  void begin(std::span<const DeviceReduction> together);
   // Empty: all is summed.
   std::span<const Piece> part() const { return part_; }
   // Enqueues what comes before the part is gathered.
@@ -67,7 +68,6 @@ class GatheredSums {
 
   const DriverApi& driver_;
   kernels::Launcher& launcher_;
-  const CUcontext context_;
   uint32_t ranks_ = 0;
   uint32_t place_ = kNone;  // of this rank, gathered in place
   kernels::HostEnds ends_ = {};

@@ -12,14 +12,13 @@ bool RegisteredBuffers::possible() const {
   return nccl_.ncclCommRegister != nullptr && nccl_.ncclCommDeregister != nullptr;
 }
 
-void RegisteredBuffers::know(ncclComm_t communicator, const ByteRange& memory) {
-  if (known_.size() == kMost) return;
+RegisteredBuffers::Known RegisteredBuffers::offer(ncclComm_t communicator,
+                                                  const ByteRange& memory) const {
   Known known = {.memory = memory};
-  known_.reserve(kMost);
   const ncclResult_t result = nccl_.ncclCommRegister(
       communicator, reinterpret_cast<void*>(memory.first), memory.bytes, &known.handle);
   if (result != ncclSuccess) known.handle = nullptr;
-  known_.push_back(known);
+  return known;
 }
 
 ncclResult_t RegisteredBuffers::deregister(ncclComm_t communicator, const Known& known) const {
@@ -30,7 +29,9 @@ ncclResult_t RegisteredBuffers::deregister(ncclComm_t communicator, const Known&
 #else
 
 bool RegisteredBuffers::possible() const { return false; }
-void RegisteredBuffers::know(ncclComm_t, const ByteRange&) {}
+RegisteredBuffers::Known RegisteredBuffers::offer(ncclComm_t, const ByteRange& memory) const {
+  return {.memory = memory};
+}
 ncclResult_t RegisteredBuffers::deregister(ncclComm_t, const Known&) const { return ncclSuccess; }
 
 #endif

@@ -4,7 +4,8 @@
 // NCCL refuses is remembered as long as the memory is there, and not offered again: reductions work
 // without.
 //
-// Its owner's alone, with the device's context current; nothing waits.
+// Its owner's alone, with the device's context current; but offer(), which may take NCCL long, and
+// changes nothing here.
 #ifndef PARALLAX_CUDA_REGISTERED_BUFFERS_H_
 #define PARALLAX_CUDA_REGISTERED_BUFFERS_H_
 
@@ -28,8 +29,19 @@ class RegisteredBuffers {
   // It was offered.
   bool knows(const void* address) const { return knows(ByteRange::at(address, 1)); }
   bool knows(const ByteRange& memory) const;
-  // Offers it, which it was not yet.
-  void know(ncclComm_t communicator, const ByteRange& memory);
+  // One more may be offered, beside so many that are.
+  bool has_room(size_t offered) const { return known_.size() + offered < kMost; }
+  struct Known {
+    ByteRange memory;
+    void* handle = nullptr;  // null: it was refused
+  };
+  // Offers it, which it was not yet: any thread, while no other calls the communicator. What comes
+  // of it is to be taken.
+  Known offer(ncclComm_t communicator, const ByteRange& memory) const;
+  void take(const Known& offered) {
+    known_.reserve(kMost);
+    known_.push_back(offered);
+  }
   // All of it that is known, which no launch uses. What NCCL does not let go of stays known: the
   // first such answer.
   ncclResult_t forget(ncclComm_t communicator, const ByteRange& memory);
@@ -40,11 +52,6 @@ class RegisteredBuffers {
   RegisteredMemory counts() const;
 
  private:
-  struct Known {
-    ByteRange memory;
-    void* handle = nullptr;  // null: it was refused
-  };
-
   ncclResult_t deregister(ncclComm_t communicator, const Known& known) const;
 
   const NcclApi& nccl_;

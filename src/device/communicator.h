@@ -165,14 +165,17 @@ class Communicator {
   }
   // It forms, or settles a launch, and nobody is woken when that is done.
   virtual bool to_be_asked() const = 0;
-  // The memory is about to go, and no launch uses it. IO: the library did not let go of some of it,
-  // which has to stay until it does or this one ends.
-  virtual Status forget(const ByteRange& memory) {
+  // The memory is about to go, and no launch uses it. *over is false while the library is busy, and
+  // may use it still: ask again. IO: the library did not let go of some of it, which has to stay
+  // until it does or this one ends.
+  virtual Status forget(const ByteRange& memory, bool* over) {
     static_cast<void>(memory);
+    *over = true;
     return {};
   }
   virtual RegisteredMemory registered() const { return {}; }
-  // Gives up all that was launched; from then on it is never ready, and advance() is OK.
+  // Begins to give up all that was launched; from then on it is never ready, and advance() is OK.
+  // quiet() goes on with it, and `wake` tells when to ask.
   virtual void abort() = 0;
   // After abort(): nothing of it reads or writes memory of the caller's any more.
   virtual bool quiet() = 0;

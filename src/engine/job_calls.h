@@ -101,10 +101,12 @@ class JobCalls {
   Status close(Request** request);
   void abort(const std::string& reason);
   DeviceLaunches& launches() { return parts_.launches; }
-  // Memory that no request borrows is about to go. IO: it has to stay.
-  Status forget_memory(const ByteRange& bytes) {
+  // Memory that no request borrows is about to go. *over is false: not yet, ask again. IO: it has
+  // to stay.
+  Status forget_memory(const ByteRange& bytes, bool* over) {
     Communicator* const own = parts_.launches.communicator();
-    return own == nullptr ? Status() : own->forget(bytes);
+    *over = own == nullptr;
+    return own == nullptr ? Status() : own->forget(bytes, over);
   }
   // The job is over, in good order or by force: nothing fails it any more.
   void end();

@@ -36,6 +36,8 @@ namespace {
 
 constexpr uint32_t kTimeoutDefaultMs = 120000;
 constexpr uint32_t kPlanAfterStepsDefault = 8;
+// A library that is busy registers memory, or gives up a communicator.
+constexpr std::chrono::microseconds kForgetAgainAfter(50);
 constexpr int64_t kFlushNs = 500 * kNanosecondsPerMillisecond;
 
 std::string host_name(const parallax_options_t& options) {
@@ -472,8 +474,13 @@ Status Job::release(Request* request, bool* last) {
 // Asked with the engine mutex, without any other lock.
 Buffers::Borrower Job::borrower() {
   return [this](const ByteRange& bytes) {
-    return progress_->with_groups(
-        [&bytes](JobGroups& groups) { return groups.forget_unless_borrowed(bytes); });
+    for (;;) {
+      bool over = false;
+      const Status status = progress_->with_groups(
+          [&](JobGroups& groups) { return groups.forget_unless_borrowed(bytes, &over); });
+      if (over || !status.ok()) return status;
+      std::this_thread::sleep_for(kForgetAgainAfter);
+    }
   };
 }
 

@@ -81,6 +81,12 @@ void cuda_double_hold_operation(const char* name) {
   machine().changed.notify_all();
 }
 
+void cuda_double_hold_call(const char* function) {
+  const Lock lock(machine().mutex);
+  machine().held_call = function == nullptr ? "" : function;
+  machine().changed.notify_all();
+}
+
 int cuda_double_drain(uint32_t timeout_ms) {
   Lock lock(machine().mutex);
   return machine().changed.wait_for(lock, std::chrono::milliseconds(timeout_ms),
@@ -117,6 +123,7 @@ void cuda_double_reset(int count) {
   all.open_ms = fresh.open_ms;
   all.held = false;
   all.held_operation.clear();
+  all.held_call.clear();
   all.log.clear();
   all.pageable_copies = all.bytes_to_host = all.bytes_to_device = 0;
   all.initialised = false;

@@ -108,6 +108,7 @@ CUresult enter(Lock& lock, const char* function, Needs needs) {
   if (!lock.owns_lock()) lock = Lock(all.mutex);
   CUcontext context = current_context();
   const Failure failure = all.failures.count(function);
+  all.changed.wait(lock, [&] { return all.held_call != function; });
   if (failure.code != 0) {
     if (failure.sticky) {
       for (CUctx_st& each : all.contexts) {

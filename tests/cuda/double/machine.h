@@ -134,6 +134,7 @@ struct Machine {
   uint32_t open_ms = 0;
   bool held = false;
   std::string held_operation;  // no stream executes one of this name
+  std::string held_call;       // no call of this function goes on
   uint64_t executed = 0;
   uint64_t pageable_copies = 0;
   uint64_t bytes_to_host = 0, bytes_to_device = 0;
