@@ -128,6 +128,8 @@ void DenseExchange::open(uint64_t step) {
   buffer.step = step;
   buffer.notes.clear();
   buffer.input = {};
+  buffer.arriving = nullptr;
+  buffer.arrived = 0;
   buffer.borrowed = {};
   buffer.pending = nullptr;
   buffer.result = buffer.own_result.data();
@@ -173,7 +175,13 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
     buffer.placed = true;
   }
   place_sums(buffer, slice);
-  offer_places(buffer);
+  offer_places(step);
+  if (slice.arriving != nullptr) {
+    buffer.arriving = slice.arriving;
+    ++*pending;
+    slice.arriving->more = [this, step] { arrive(step); };
+    return arrive(step);
+  }
   // Sends first: they only queue up, and what is added may be much.
   for (const uint32_t i : wiring_.inputs()) {
     const Op& op = wiring_.ops()[i];

@@ -83,7 +83,7 @@ class DenseExchange final : public Exchange, private LentReader {
   // has any, instead of memory of the exchange, and what its sends count in.
   void place(uint64_t step, std::byte* result, uint32_t* pending);
   // Of a collective, before this rank's own share: who sends to it may place it.
-  void offer_places(uint64_t step) { offer_places(step_buffer(step)); }
+  void offer_places(uint64_t step);
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
   // This rank's input is nothing. `contributed`: somebody gave a slice without rows.
   void contribute_nothing(uint64_t step, bool contributed);
@@ -122,10 +122,12 @@ class DenseExchange final : public Exchange, private LentReader {
   struct StepBuffer {
     uint64_t step = 0;
     RowValues input;
-    ByteRange borrowed;           // with the input in it, as the contribution says
-    uint32_t* pending = nullptr;  // of the contribution
-    std::byte* result = nullptr;  // in use: own_result or the caller's
-    bool placed = false;          // it is the caller's
+    ArrivingElements* arriving = nullptr;  // of the input; null: all of it is there
+    uint64_t arrived = 0;                  // of its elements, those that were read
+    ByteRange borrowed;                    // with the input in it, as the contribution says
+    uint32_t* pending = nullptr;           // of the contribution
+    std::byte* result = nullptr;           // in use: own_result or the caller's
+    bool placed = false;                   // it is the caller's
     std::span<std::byte> own_result;
     ByteRange own_bytes() const { return ByteRange::at(own_result.data(), own_result.size()); }
     bool is_known = false;               // it is, to the transport's writes
@@ -167,7 +169,6 @@ class DenseExchange final : public Exchange, private LentReader {
   [[nodiscard]] bool fits(const StepBuffer& buffer, uint32_t op, const Section& section) const;
   void bring(StepBuffer& buffer, uint32_t op, uint64_t count, const std::byte* values, bool lent);
   void leave_out(StepBuffer& buffer, uint32_t op);
-  void offer_places(StepBuffer& buffer);
   void end_offer(StepBuffer& buffer, uint32_t op);
   void end_offers(StepBuffer& buffer);
   [[nodiscard]] bool on_offer(uint32_t from, const Section& section);
@@ -177,6 +178,7 @@ class DenseExchange final : public Exchange, private LentReader {
   bool read_lent() override;
   bool read_note(StepBuffer& buffer, LentNote& note, uint64_t count);
   void place_sums(StepBuffer& buffer, const Contribution& slice);
+  void arrive(uint64_t step);
   void lend(StepBuffer& buffer, uint32_t op, Send& send);
   void send_over(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count,
                  const std::byte* values);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes from other ranks: whether it is the next of its operation, and what it brings. See
-// dense_exchange.h.
+// What comes from other ranks: whether it is the next of its operation, and what it brings; and
+// what comes of this rank's own from a device. See dense_exchange.h.
 #include <algorithm>
 #include <cstring>
 
@@ -101,6 +101,40 @@ void DenseExchange::bring(StepBuffer& buffer, uint32_t i, uint64_t count, const 
   if (!copies) return sum_moved(buffer, to);
   if (buffer.ops[i].done == op.range.count) end_offer(buffer, i);
   result_moved(buffer, to, count);
+}
+
+// More of this rank's elements are there, or no more come. Sends first here, too.
+void DenseExchange::arrive(uint64_t step) {
+  StepBuffer& buffer = step_buffer(step);
+  const uint64_t until = buffer.arriving->count;
+  for (const bool sends : {true, false}) {
+    for (const uint32_t i : wiring_.inputs()) {
+      const Op& op = wiring_.ops()[i];
+      const ScheduleWiring::OpCells& cells = wiring_.cells_of(i);
+      if ((op.kind == OpKind::kSend) != sends) continue;
+      const auto of_range = [&](uint64_t elements) {
+        return elements < cells.input ? 0 : std::min(elements - cells.input, op.range.count);
+      };
+      const uint64_t at = of_range(buffer.arrived), count = of_range(until) - at;
+      if (count == 0) continue;
+      const uint32_t dtype = buffer.input.dtype;
+      const std::byte* values = buffer.input.rows + (cells.input + at) * bytes_of_dtype(dtype);
+      if (sends) {
+        read(buffer, i, at, count);
+      } else if (op.kind == OpKind::kCopy) {
+        write_result(buffer, cells.to, count, values);
+      } else {
+        PARALLAX_CHECK(buffer.sums[cells.to].add(op.turn, count, {values, dtype}));
+        sum_moved(buffer, cells.to);
+      }
+    }
+  }
+  buffer.arrived = until;
+  if (!buffer.notes.empty()) outbox_.lending().wake(this);
+  if (until < elements_ && !buffer.arriving->given_up) return;
+  buffer.arriving->over = true;
+  buffer.arriving = nullptr;
+  --*buffer.pending;
 }
 
 }  // namespace parallax

@@ -10,7 +10,8 @@ namespace parallax {
 
 // Control, which goes ahead of data: a sum that comes back has this rank's share in it, so its
 // sender has the offer before.
-void DenseExchange::offer_places(StepBuffer& buffer) {
+void DenseExchange::offer_places(uint64_t step) {
+  StepBuffer& buffer = step_buffer(step);
   RemoteWrites* const writes = outbox_.remote_writes();
   if (writes == nullptr || buffer.result == nullptr) return;
   const PlaceRules rules = {writes, columns_.rank(), element_bytes_};

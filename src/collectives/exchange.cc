@@ -46,6 +46,10 @@ bool is_on_boards(const Exchange& exchange) {
   return dynamic_cast<const BoardExchange*>(&exchange) != nullptr;
 }
 
+bool takes_arriving(const Exchange& exchange) {
+  return dynamic_cast<const DenseExchange*>(&exchange) != nullptr;
+}
+
 DenseShape dense_shape(const Partition& partition, const ExchangeOptions& options) {
   return {.elements = partition.elements(),
           .ordered = options.ordered,

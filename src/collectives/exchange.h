@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -86,6 +87,26 @@ struct Destination {
   uint32_t dtype = PARALLAX_F32;
 };
 
+// Elements of a contribution that are still on their way to where they lie, front to back, as from
+// a device: how many are there, and who is told of more. Whoever brings them owns this, and keeps
+// it until all are there or none come any more. Engine's owner only.
+struct ArrivingElements {
+  uint64_t count = 0;          // those that are there, from the first on
+  bool given_up = false;       // no more come: the job fails
+  std::function<void()> more;  // of who reads them, once there is somebody
+  bool over = false;           // whoever does has all, or knows that no more come
+
+  void bring(uint64_t now) {
+    if (now == count) return;
+    count = now;
+    if (more && !over) more();
+  }
+  void give_up() {
+    given_up = true;
+    if (more && !over) more();
+  }
+};
+
 // One rank's slice. Of a variable without ids: the elements, all of them. With ids: rows, and
 // beside rows that are every row of the variable in order (no ids), `more` rows by id.
 struct Contribution {
@@ -102,6 +123,10 @@ struct Contribution {
   // Of a DeviceExchange: the elements and the result lie on a device, and this is the point of the
   // caller's stream from which on they may be read and written.
   DeviceMark after = 0;
+  // Of elements that are not lasting, at an exchange that takes_arriving(): they are still on their
+  // way, and the result lies elsewhere. *pending is back behind the last of them. Null: all are
+  // there.
+  ArrivingElements* arriving = nullptr;
 };
 
 struct ExchangeState {
@@ -168,6 +193,8 @@ DenseShape dense_shape(const Partition& partition, const ExchangeOptions& option
 // It goes on boards alone (board_exchange.h): ranks say there too what they do not give, and wait
 // for no word that a step has ended.
 bool is_on_boards(const Exchange& exchange);
+// It takes elements that are still on their way (Contribution::arriving).
+bool takes_arriving(const Exchange& exchange);
 
 // All references outlive the exchange.
 std::unique_ptr<Exchange> make_exchange(const Columns& columns, const Partition& partition,

@@ -20,6 +20,8 @@ struct DeviceShare {
   ScratchPool* scratch = nullptr;               // null: rows are coalesced by the host
   uint64_t coalesce_bytes_min = 0;              // of a slice's ids and values: below, too
   bool collectives = false;                     // its library may be looked for
+  // Dense gradients of two such pieces or more are sent as they come to the host.
+  uint64_t arriving_piece_bytes = uint64_t{1} << 20;
 };
 
 // UNSUPPORTED: what was looked for, where, and what is missing. Takes a while the first time.

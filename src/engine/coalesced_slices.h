@@ -37,6 +37,7 @@ struct StagedCopy {
   std::byte* outside = nullptr;
   uint64_t offset = 0;  // in the block
   uint64_t bytes = 0;
+  uint32_t arriving = 0;  // of those whose pieces are used as they come, from 1 on; 0: none of them
 };
 
 // What came of it so far, of all calls.

@@ -117,7 +117,7 @@ Status ContributionCalls::check_sum(std::span<const parallax_slice_t> slices, si
 
 Status ContributionCalls::post(RequestKind kind, uint64_t step,
                                std::span<const parallax_slice_t> slices, Request** request,
-                               Request* there) {
+                               Request* there, std::span<ArrivingElements* const> arriving) {
   const bool push = kind == RequestKind::kPush;
   PARALLAX_RETURN_IF_ERROR(checks_.check(slices, push ? "push" : "reduce", &ties_));
   // All slices are checked before the first is noted: a refused call has contributed nothing.
@@ -139,6 +139,8 @@ Status ContributionCalls::post(RequestKind kind, uint64_t step,
     }
     posted_slice.more = slices[i].more != 0;
     posted_slice.way = take(i, posted_slice, state);
+    if (i < arriving.size()) posted_slice.arriving = arriving[i];
+    PARALLAX_CHECK(posted_slice.arriving == nullptr || posted_slice.way == SliceWay::kItself);
   }
   ++state.unstarted;
   ++state.contributions_open;
@@ -276,6 +278,8 @@ void ContributionCalls::contribute(const Request& request, const PullSlice& slic
     contribution = {.elements = {slice.values, slice.dtype}, .lasting = reduce, .result = result};
     contribution.after = slice.after;
     if (reduce) contribution.borrowed = around;
+    contribution.arriving = slice.arriving;
+    if (slice.arriving != nullptr) contribution.lasting = false;
   } else {
     contribution.rows = rows_of(slice);
     if (slice.way == SliceWay::kWithRows) {

@@ -42,9 +42,11 @@ class ContributionCalls {
     tied_rows_.reserve(PARALLAX_SLICES_MAX);
   }
   // kPush or kReduce of a step that takes calls. A call that is refused has contributed nothing.
-  // `there`: the request, where the call has one already. INVALID, LIMIT.
+  // `there`: the request, where the call has one already. `arriving`, by slice, where there are
+  // any: what is not here of it, that of one dense slice of its variable. INVALID, LIMIT.
   Status post(RequestKind kind, uint64_t step, std::span<const parallax_slice_t> slices,
-              Request** request, Request* there = nullptr);
+              Request** request, Request* there = nullptr,
+              std::span<ArrivingElements* const> arriving = {});
   // Of a call whose ids and numbers are not here yet: all that post() would find without them.
   Status check_before(RequestKind kind, uint64_t step,
                       std::span<const parallax_slice_t> slices) const;

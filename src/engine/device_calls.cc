@@ -96,24 +96,6 @@ Status DeviceCalls::share(DeviceShare* share) {
   return {};
 }
 
-// Its table is there, and stays (DeviceTable), and writes such a slice: of elements where it has
-// all of them.
-bool DeviceCalls::in_table(uint32_t variable, uint32_t device) const {
-  const VariableRuntime& runtime = parts_.group->runtime(parts_.registry.number_of(variable));
-  if (runtime.table == nullptr || runtime.table->store() == nullptr ||
-      runtime.table->store()->device() != device) {
-    return false;
-  }
-  return runtime.variable->ids_declared() || runtime.table->device()->holds_all();
-}
-
-// Of the variable's contributions to the step: whatever is called later is taken later.
-bool DeviceCalls::is_first(uint64_t step, uint32_t variable) const {
-  const uint32_t number = parts_.registry.number_of(variable);
-  return ahead_[variable].waiting == 0 &&
-         parts_.pipeline.state(step).contributed[number] == Contributed::kNothing;
-}
-
 DeviceCalls::Staged& DeviceCalls::free_one() {
   for (Staged& each : staged_) {
     if (each.phase == Phase::kFree) return each;
@@ -270,13 +252,20 @@ void DeviceCalls::stop_waiting(size_t at) {
   waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
-Status DeviceCalls::take(Staged& staged) {
+Status DeviceCalls::take(Staged& staged, bool ahead) {
   staged.phase = Phase::kTaken;
-  return take_({.kind = staged.kind,
-                .step = staged.step,
-                .slices = staged.slices.host_slices(),
-                .from_tables = staged.slices.from_tables()},
-               staged.request);
+  Call call = {.kind = staged.kind,
+               .step = staged.step,
+               .slices = staged.slices.host_slices(),
+               .from_tables = staged.slices.from_tables()};
+  if (ahead) call.arriving = staged.slices.arriving();
+  PARALLAX_RETURN_IF_ERROR(take_(call, staged.request));
+  if (!ahead) return {};
+  // The step does not end here before all of it was given.
+  staged.arriving = true;
+  ++arriving_;
+  ++parts_.pipeline.state(staged.step).unstarted;
+  return {};
 }
 
 void DeviceCalls::count_waiting(const Staged& staged, int change) {
@@ -299,12 +288,15 @@ Status DeviceCalls::copying(const Staged& staged, const char* what, const Status
 
 // ---- the pass
 
-void DeviceCalls::advance() {
+Status DeviceCalls::advance() {
+  Status status;
   do {
+    status = advance_arriving();
     advance_waiting();
     advance_ending();
-  } while (pieces_.may_ask_again());
+  } while (status.ok() && pieces_.may_ask_again());
   if (order_asked_) advance_order();
+  return status;
 }
 
 // An earlier one in this look is not taken, and it may not overtake that one.
@@ -335,13 +327,14 @@ void DeviceCalls::advance_waiting() {
     if (staged.status.ok() && !copied.ok()) {
       staged.status = copying(staged, "copying its slices from ", copied);
     }
-    if (!over || held(staged)) {
+    const bool ahead = !over && staged.status.ok() && takes_arriving(staged);
+    if ((!over && !ahead) || held(staged)) {
       hold_those_behind(staged);
       ++i;
       continue;
     }
     // Where memory runs out it waits on, and ends with the job.
-    Status status = staged.status.ok() ? take(staged) : staged.status;
+    Status status = staged.status.ok() ? take(staged, ahead) : staged.status;
     stop_waiting(i);
     if (!status.ok()) parts_.requests.finish(staged.request, std::move(status));
   }
@@ -352,6 +345,7 @@ void DeviceCalls::advance_waiting() {
 bool DeviceCalls::keep(Request& request, const Status& status) {
   if (request.staged == 0) return false;
   Staged& staged = staged_[request.staged - 1];
+  stop_arriving(staged);
   staged.status = status;
   staged.gives = false;
   const bool gives = staged.phase == Phase::kTaken && status.ok() &&
@@ -398,6 +392,7 @@ void DeviceCalls::advance_ending() {
 // ---- the end of a job
 
 void DeviceCalls::finish_waiting(const Status& status) {
+  for (Staged& each : staged_) stop_arriving(each);
   while (!waiting_.empty()) {
     Request* request = waiting_.front()->request;
     stop_waiting(0);
@@ -487,6 +482,9 @@ std::string DeviceCalls::waits_for(const Request& request) const {
   if (staged.phase == Phase::kWaiting) {
     return call + " waits for " + staged.slices.where() +
            ": the work that was on its stream before the call, or the copy of its slices behind it";
+  }
+  if (staged.phase == Phase::kTaken && staged.slices.under_way()) {
+    return call + " waits for the rest of its slices, on its way from " + staged.slices.where();
   }
   if (staged.phase == Phase::kTaken) {
     const std::string launch = launch_of(request);

@@ -13,6 +13,10 @@
 // memory waits here, without a copy, while an earlier one does that it may not overtake. Others go
 // past: a stream that is late holds up nobody else's slices.
 //
+// A call whose gradients are dense and large is taken when their first pieces are here, and the
+// exchanges have the others as they come (arriving_slices.h). Then an error of the device fails the
+// job: other ranks have a part of it.
+//
 // A call that runs out of memory holds nothing. Once its first copy has begun nothing of it throws:
 // its request ends with what failed, behind that copy.
 //
@@ -48,6 +52,8 @@ class DeviceCalls final : private RequestKeeper {
     std::span<const parallax_slice_t> slices;
     // By slice, where there are any: StagedSlices::from_tables().
     std::span<const uint8_t> from_tables = {};
+    // Likewise: StagedSlices::arriving(), of one that is taken before all of it is here.
+    std::span<ArrivingElements* const> arriving = {};
   };
   // Takes a call with slices in host memory, which were not checked yet, for a request that is
   // there already. A refused one has changed nothing.
@@ -74,8 +80,9 @@ class DeviceCalls final : private RequestKeeper {
   // INVALID, LIMIT, IO, and what Take says where nothing has to be copied first.
   Status post(const Call& call, Request** request);
 
-  // Moves on what can be moved; of a job that has failed too.
-  void advance();
+  // Moves on what can be moved; of a job that has failed too. IO: of what others have a part of
+  // the rest does not come, and the job fails with it.
+  Status advance();
   // The job is over: calls that are not taken yet fail with it, once no copy reads their buffers.
   void finish_waiting(const Status& status);
   // And all that is still under way, after at most a while: `status` with what was waited for,
@@ -91,7 +98,9 @@ class DeviceCalls final : private RequestKeeper {
   // again once it is awaited(). Of a device that is open. UNSUPPORTED, IO.
   Status follow(Request& request, uint32_t device, void* stream, bool* followed);
   // Copies are under way, or somebody waits on a stream's behalf.
-  bool busy() const { return !waiting_.empty() || !ending_.empty() || order_asked_; }
+  bool busy() const {
+    return !waiting_.empty() || !ending_.empty() || arriving_ > 0 || order_asked_;
+  }
   // What devices have coalesced, and what they have not.
   const CoalesceCounts& coalesced() const { return coalesced_; }
   // What its request waits for on a device, in words; "": nothing.
@@ -104,8 +113,9 @@ class DeviceCalls final : private RequestKeeper {
     RequestKind kind = RequestKind::kPull;
     uint64_t step = 0;
     Request* request = nullptr;
-    Status status;       // of its copies, the first that failed, or the one that it ends with
-    bool gives = false;  // ending: its results go back
+    Status status;          // of its copies, the first that failed, or the one that it ends with
+    bool gives = false;     // ending: its results go back
+    bool arriving = false;  // taken, while the rest of its slices comes
     StagedSlices slices;
   };
 
@@ -122,7 +132,10 @@ class DeviceCalls final : private RequestKeeper {
   Status check_direct(std::span<const parallax_slice_t> slices, size_t at) const;
   std::string launch_of(const Request& request) const;
   Status begin(Staged& staged);
-  Status take(Staged& staged);
+  Status take(Staged& staged, bool ahead = false);
+  bool takes_arriving(const Staged& staged) const;
+  Status advance_arriving();
+  void stop_arriving(Staged& staged);
   void wait(Staged& staged);
   void stop_waiting(size_t at);
   void count_waiting(const Staged& staged, int change);
@@ -141,6 +154,7 @@ class DeviceCalls final : private RequestKeeper {
   DeviceShare share_;          // once open
   std::deque<Staged> staged_;  // by number, from 1 in Request::staged
   std::vector<Staged*> waiting_, ending_;
+  uint32_t arriving_ = 0;  // of them, Staged::arriving
   // Of a variable: contributions that wait, and the last look at those that were held up by one.
   struct Ahead {
     uint32_t waiting = 0;

@@ -88,7 +88,8 @@ Status PiecedCopies::begin_one(std::byte* piece) {
   const uint64_t bytes = std::min(next.copy.bytes, pieces_->piece_bytes());
   Begun begun = {.piece = piece,
                  .host = in ? next.copy.to : const_cast<std::byte*>(next.copy.from),
-                 .bytes = bytes};
+                 .bytes = bytes,
+                 .here = next.here};
   if (!in) std::memcpy(piece, begun.host, bytes);
   const DeviceCopy copy = {
       .to = in ? piece : next.copy.to, .from = in ? next.copy.from : piece, .bytes = bytes};
@@ -105,6 +106,12 @@ Status PiecedCopies::begin_one(std::byte* piece) {
 void PiecedCopies::advance(Status* status) noexcept {
   for (size_t i = 0; i < begun_;) {
     Begun& each = all_[i];
+    // What has come is told front to back: one that ended since the one before it was asked waits.
+    const auto before = [&each](const Begun& other) { return other.here == each.here; };
+    if (each.here != nullptr && std::any_of(all_.begin(), all_.begin() + i, before)) {
+      ++i;
+      continue;
+    }
     bool ended = false;
     const Status polled = devices_->poll(each.batch, &ended);
     if (!polled.ok() && status->ok()) *status = polled;
@@ -114,6 +121,7 @@ void PiecedCopies::advance(Status* status) noexcept {
     }
     const bool here = polled.ok() && direction_ == CopyDirection::kToHost;
     if (here) std::memcpy(each.host, each.piece, each.bytes);
+    if (here && each.here != nullptr) *each.here += each.bytes;
     pieces_->give_back(each.piece);
     std::move(all_.begin() + static_cast<std::ptrdiff_t>(i) + 1,
               all_.begin() + static_cast<std::ptrdiff_t>(begun_),

@@ -57,8 +57,11 @@ class PiecedCopies {
  public:
   // Both outlive the copies. Room for so many of them.
   void start(Devices& devices, PinnedPieces& pieces, CopyDirection direction, size_t most);
-  // Behind a mark that was passed; all of one direction.
-  void add(DeviceMark mark, const DeviceCopy& copy) { left_.push_back({mark, copy}); }
+  // Behind a mark that was passed; all of one direction. *here grows by what has come of it, front
+  // to back; null: nobody asks.
+  void add(DeviceMark mark, const DeviceCopy& copy, uint64_t* here = nullptr) {
+    left_.push_back({mark, copy, here});
+  }
   // Moves on; *status becomes the first failure, and then no other piece is begun.
   void advance(Status* status) noexcept;
   // No other piece is begun.
@@ -71,12 +74,14 @@ class PiecedCopies {
   struct Left {
     DeviceMark mark = 0;
     DeviceCopy copy;  // what is left of it
+    uint64_t* here = nullptr;
   };
   struct Begun {
     DeviceBatch batch = 0;
     std::byte* piece = nullptr;
     std::byte* host = nullptr;
     uint64_t bytes = 0;
+    uint64_t* here = nullptr;
   };
 
   Status begin_one(std::byte* piece);

@@ -165,9 +165,8 @@ Status StagedSlices::lay_out_one(const Call& call, size_t at) {
   size_t part = 0;
   PARALLAX_RETURN_IF_ERROR(part_of(slice, &part));
   host->memory = PARALLAX_MEMORY_HOST;
-  host->stream = nullptr;
+  host->stream = host->into = nullptr;
   host->device = 0;
-  host->into = nullptr;
   if (variable.direct) return lay_out_direct(variable, slice, taken, part, host);
   if (row_count == 0) return {};
   PARALLAX_RETURN_IF_ERROR(check_place(slice.values, slice.device, "values"));
@@ -183,19 +182,29 @@ Status StagedSlices::lay_out_one(const Call& call, size_t at) {
   const uint64_t offset = room_for(bytes);
   host->values = at_offset(offset);
   const bool gives = kind == RequestKind::kPush || kind == RequestKind::kReduce;
+  const bool returns = kind == RequestKind::kReduce && !rows && slice.more == 0;
+  uint64_t result_offset = offset;
+  uint32_t arriving = 0;
+  if (gives && call.first && call.first(slice.variable) &&
+      arriving_.may_add(variable, call.slices, at, bytes)) {
+    arriving = arriving_.add(at, part, bytes_of_dtype(taken.dtype));
+    // What has not come yet would be copied over a result that has.
+    if (returns) host->into = at_offset(result_offset = room_for(bytes));
+  }
   if (gives) {
     copies_.push_back({.direction = CopyDirection::kToHost,
                        .part = part,
                        .outside = taken.values,
                        .offset = offset,
-                       .bytes = bytes});
+                       .bytes = bytes,
+                       .arriving = arriving});
   }
   if (gives && rows) coalesce(call, at, taken.dtype);
-  if (!gives || (kind == RequestKind::kReduce && !rows && slice.more == 0)) {
+  if (!gives || returns) {
     copies_.push_back({.direction = CopyDirection::kToDevice,
                        .part = part,
                        .outside = gives ? taken.into : taken.values,
-                       .offset = offset,
+                       .offset = result_offset,
                        .bytes = bytes});
   }
   return {};
@@ -212,6 +221,7 @@ void StagedSlices::place(std::span<const parallax_slice_t> slices) {
     const bool rows = host.form == PARALLAX_FORM_ROWS;
     if (rows && host.row_count == 0) continue;
     if (from_tables_[i] == 0) host.values = placed(host.values);
+    if (host.into != nullptr) host.into = placed(host.into);
     if (!rows) continue;
     if (host.ids != slices[i].ids) host.ids = placed(host.ids);
     if (host.ids_i32 != slices[i].ids_i32) host.ids_i32 = placed(host.ids_i32);
@@ -276,6 +286,7 @@ Status StagedSlices::lay_out_all(const Call& call, std::vector<ByteRange>* borro
     return room.prefixed(std::string(name_of_call(call.kind)) + ": its slices need ");
   }
   place(call.slices);
+  arriving_.reserve();
   batch_.reserve(std::max(copies_.size(), coalesced_.most_copies()));
   borrowed->insert(borrowed->end(), left_.begin(), left_.end());
   for (const StagedCopy& copy : copies_) {
@@ -290,6 +301,7 @@ Status StagedSlices::lay_out(const DeviceShare& share, const Call& call,
   share_ = share;
   host_.assign(call.slices.begin(), call.slices.end());
   from_tables_.assign(call.slices.size(), 0);
+  arriving_.begin(call.slices.size(), share.arriving_piece_bytes);
   Status status;
   try {
     status = lay_out_all(call, borrowed);
@@ -315,6 +327,7 @@ Status StagedSlices::begin_part(CopyDirection direction, size_t part) {
   bool any = in && parts_[part].waits;
   for (const StagedCopy& copy : copies_) {
     if (copy.part != part || copy.direction != direction) continue;
+    if (pieces_ == nullptr && copy.arriving != 0) continue;  // below
     any = true;
     if (pieces_ != nullptr) break;  // add_pieces() has them
     std::byte* inside = room_ + copy.offset;
@@ -323,8 +336,16 @@ Status StagedSlices::begin_part(CopyDirection direction, size_t part) {
                       .bytes = copy.bytes});
   }
   // A batch of no copies ends once the stream has come to the mark.
-  if (!any) return {};
-  return share_.devices->copy(direction, parts_[part].mark, batch_, &parts_[part].batch);
+  const DeviceMark mark = parts_[part].mark;
+  if (any) {
+    PARALLAX_RETURN_IF_ERROR(share_.devices->copy(direction, mark, batch_, &parts_[part].batch));
+  }
+  for (const StagedCopy& copy : copies_) {
+    if (copy.part != part || copy.arriving == 0 || !in || pieces_ != nullptr) continue;
+    PARALLAX_RETURN_IF_ERROR(arriving_.begin_copy(*share_.devices, mark, copy.arriving,
+                                                  {room_ + copy.offset, copy.outside, copy.bytes}));
+  }
+  return {};
 }
 
 Status StagedSlices::begin(CopyDirection direction) noexcept {
@@ -354,9 +375,10 @@ void StagedSlices::add_pieces(size_t part) {
   for (const StagedCopy& copy : copies_) {
     if (copy.part != part || copy.direction != pieced_direction_) continue;
     std::byte* inside = room_ + copy.offset;
-    pieced_.add(parts_[part].mark, {.to = in ? inside : copy.outside,
-                                    .from = in ? copy.outside : inside,
-                                    .bytes = copy.bytes});
+    pieced_.add(
+        parts_[part].mark,
+        {.to = in ? inside : copy.outside, .from = in ? copy.outside : inside, .bytes = copy.bytes},
+        copy.arriving == 0 ? nullptr : arriving_.here(copy.arriving));
   }
 }
 
@@ -411,11 +433,14 @@ bool StagedSlices::poll(Status* status, bool goes_on) {
     if (!goes_on || !status->ok()) pieced_.stop();
     pieced_.advance(status);
   }
+  arriving_.poll(*share_.devices, status);
+  if (status->ok() && goes_on) arriving_.bring();
   return !under_way();
 }
 
 bool StagedSlices::under_way() const {
-  return pieced_.under_way() || std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
+  return pieced_.under_way() || arriving_.under_way() ||
+         std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
            return part.batch != 0 || part.coalescing != 0 || part.distinct != 0 ||
                   part.converting != 0;
          });
@@ -444,6 +469,7 @@ void StagedSlices::release() {
   }
   coalesced_.release();
   converted_.release();
+  arriving_.clear();
   if (pieces_ != nullptr) {
     pieced_.end(*share_.pinned);
     std::exchange(pieces_, nullptr)->leave(*share_.pinned);

@@ -20,6 +20,7 @@
 #ifndef PARALLAX_ENGINE_STAGED_SLICES_H_
 #define PARALLAX_ENGINE_STAGED_SLICES_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,6 +31,7 @@
 #include "base/byte_range.h"
 #include "base/status.h"
 #include "device/device_share.h"
+#include "engine/arriving_slices.h"
 #include "engine/coalesced_slices.h"
 #include "engine/converted_slices.h"
 #include "engine/pieced_copies.h"
@@ -76,6 +78,21 @@ class StagedSlices {
   Status follow(uint32_t device, void* stream) const;
   // What is under way may have pieces behind it.
   bool in_pieces() const { return pieces_ != nullptr && under_way(); }
+  // By slice, of those whose values are used as they come; empty: there are none.
+  std::span<ArrivingElements* const> arriving() const {
+    return arriving_.any() ? arriving_.of_slices() : std::span<ArrivingElements* const>();
+  }
+  // All but these is here, and of them something.
+  bool may_go_ahead() const {
+    const bool others = std::any_of(copies_.begin(), copies_.end(), [this](const StagedCopy& copy) {
+      return pieces_ != nullptr && copy.direction == CopyDirection::kToHost && copy.arriving == 0;
+    });
+    return arriving_.any() && arriving_.begun() && !others && !coalesced_.any() &&
+           std::none_of(parts_.begin(), parts_.end(),
+                        [](const Part& part) { return part.batch != 0 || part.converting != 0; });
+  }
+  // Nobody reads them any more.
+  void stop_arriving() { arriving_.give_up(); }
   // "device 0", "devices 0 and 1": where the slices lie.
   std::string where() const;
   // The copies are over, or were never begun.
@@ -130,6 +147,7 @@ class StagedSlices {
   std::vector<StagedCopy> copies_;
   CoalescedSlices coalesced_;
   ConvertedSlices converted_;
+  ArrivingSlices arriving_;
   Seen seen_;
   std::vector<ByteRange> left_;    // the caller's buffers that are not copied
   std::vector<DeviceCopy> batch_;  // being begun; with room for all

@@ -109,7 +109,8 @@ Status StepCalls::post_pull(const DeviceCalls::Call& call, Request** request, Re
 Status StepCalls::take(const DeviceCalls::Call& call, Request* request) {
   Request* same = request;
   if (call.kind == RequestKind::kPush || call.kind == RequestKind::kReduce) {
-    return contribution_calls_.post(call.kind, call.step, call.slices, &same, request);
+    return contribution_calls_.post(call.kind, call.step, call.slices, &same, request,
+                                    call.arriving);
   }
   return post_pull(call, &same, request);
 }
@@ -182,7 +183,7 @@ Status StepCalls::advance() {
     parts_.pipeline.own_time().called(called_.step, called_.phase, parts_.clock.now_ns());
     called_.step = 0;
   }
-  if (device_calls_.busy()) device_calls_.advance();
+  if (device_calls_.busy()) PARALLAX_RETURN_IF_ERROR(device_calls_.advance());
   if (!pull_calls_.queue().empty()) pull_calls_.advance();
   contribution_calls_.advance();
   for (uint64_t step = window().next_to_vote(); window().is_ending(step); ++step) {

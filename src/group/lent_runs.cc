@@ -89,6 +89,7 @@ RunMember* LentRuns::member(uint64_t step, uint32_t variable) const {
 
 bool LentRuns::goes_in_run(uint64_t step, const PullSlice& slice) const {
   if (slice.more || slice.way != SliceWay::kItself || slice.into != slice.values) return false;
+  if (slice.arriving != nullptr) return false;
   if (at(step).ways[slice.variable] != Way::kOpen) return false;
   return slice.dtype == dtype_of(runtimes_[slice.variable]->variable->sum_type()) &&
          member(step, slice.variable) != nullptr;

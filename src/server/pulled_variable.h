@@ -30,6 +30,8 @@
 
 namespace parallax {
 
+struct ArrivingElements;
+
 // How a slice of a push or a reduce goes out.
 enum class SliceWay : uint8_t {
   kItself,
@@ -57,6 +59,9 @@ struct PullSlice {
   // Reduce, of a variable whose slices stay on their devices: the point of the stream (DeviceMark)
   // that they follow.
   uint32_t after = 0;
+  // Push, reduce, without row ids: its values are still on their way to where they lie; null: they
+  // are there.
+  ArrivingElements* arriving = nullptr;
 };
 
 // Numbers what a leader asks an owner for in a step: rows, or of a dense variable asks. By it an

@@ -81,6 +81,12 @@ void cuda_double_hold_operation(const char* name) {
   machine().changed.notify_all();
 }
 
+void cuda_double_hold_after(int device, const char* name, uint64_t count) {
+  const Lock lock(machine().mutex);
+  machine().held_after[device] = {name == nullptr ? "" : name, count};
+  machine().changed.notify_all();
+}
+
 void cuda_double_hold_call(const char* function) {
   const Lock lock(machine().mutex);
   machine().held_call = function == nullptr ? "" : function;
@@ -124,6 +130,7 @@ void cuda_double_reset(int count) {
   all.held = false;
   all.held_operation.clear();
   all.held_call.clear();
+  all.held_after.clear();
   all.log.clear();
   all.pageable_copies = all.bytes_to_host = all.bytes_to_device = 0;
   all.initialised = false;

@@ -61,6 +61,8 @@ PARALLAX_DOUBLE_API void cuda_double_hold_all(int held);
 /* No stream executes an operation of this name, such as "cuMemcpyHtoDAsync", and what is behind it
  * waits; NULL: any is. */
 PARALLAX_DOUBLE_API void cuda_double_hold_operation(const char* name);
+/* The same on the streams of one device, once so many more of these were executed there. */
+PARALLAX_DOUBLE_API void cuda_double_hold_after(int device, const char* name, uint64_t count);
 /* Calls of a function do not go on, and count as called; NULL: those of none are held. */
 PARALLAX_DOUBLE_API void cuda_double_hold_call(const char* function);
 /* Until every stream is idle: 1, or 0 where that took longer than timeout_ms. */

@@ -134,7 +134,9 @@ struct Machine {
   uint32_t open_ms = 0;
   bool held = false;
   std::string held_operation;  // no stream executes one of this name
-  std::string held_call;       // no call of this function goes on
+  // By device: an operation, and how many of it are executed before no other is.
+  std::map<int, std::pair<std::string, uint64_t>> held_after;
+  std::string held_call;  // no call of this function goes on
   uint64_t executed = 0;
   uint64_t pageable_copies = 0;
   uint64_t bytes_to_host = 0, bytes_to_device = 0;

@@ -15,6 +15,11 @@ bool may_run(const Machine& all, const CUstream_st& stream) {
   if (stream.queue.empty() || stream.held || all.held) return false;
   const std::string& name = stream.queue.front().name;
   if (!name.empty() && name == all.held_operation) return false;
+  const auto after = all.held_after.find(stream.context->device);
+  if (after != all.held_after.end() && !name.empty() && name == after->second.first &&
+      after->second.second == 0) {
+    return false;
+  }
   for (const Mark& mark : stream.queue.front().waits) {
     if (!is_executed(mark)) return false;
   }
@@ -28,6 +33,10 @@ void execute(Machine& all, Lock& lock, CUstream_st& stream) {
   const uint64_t pause = all.delay_us == 0 ? 0 : stream.random() % (uint64_t{all.delay_us} + 1);
   const Failure failure = all.failures.count("operation");
   if (failure.code != 0 && context.error == CUDA_SUCCESS) context.error = CUresult(failure.code);
+  const auto after = all.held_after.find(context.device);
+  if (after != all.held_after.end() && operation.name == after->second.first) {
+    --after->second.second;
+  }
   lock.unlock();
   if (pause > 0) std::this_thread::sleep_for(std::chrono::microseconds(pause));
   lock.lock();
