@@ -23,6 +23,21 @@
 namespace parallax {
 namespace {
 
+// A rank of two by `options`, with the settings that the environment has.
+Status open_network(const parallax_options_t& options, const std::string& device,
+                    std::unique_ptr<NetworkTransport>* network) {
+  Settings settings;
+  PARALLAX_RETURN_IF_ERROR(settings.load({.environment = process_environment()}));
+  return make_tcp_network({.options = &options,
+                           .settings = &settings,
+                           .device = device,
+                           .world = 2,
+                           .job = 1,
+                           .epoch = 1,
+                           .lease_ns = 1000000000},
+                          network);
+}
+
 TEST(TcpNetwork, PortsAreARange) {
   TcpPorts ports;
   ASSERT_TRUE(parse_tcp_ports("31000-31999", &ports).ok());
@@ -42,26 +57,14 @@ TEST(TcpNetwork, BeyondLoopbackItTakesASecret) {
   SocketAddress reached;
   ASSERT_TRUE(choose_address("", &reached).ok());
   if (is_loopback(reached)) GTEST_SKIP() << "this machine has no other interface than loopback";
-  Settings settings;
-  ASSERT_TRUE(settings.load({}).ok());
-  parallax_options_t options = {};
-  const TcpNetworkRequest request{.options = &options,
-                                  .settings = &settings,
-                                  .device = "",
-                                  .world = 2,
-                                  .job = 1,
-                                  .epoch = 1,
-                                  .lease_ns = 1000000000};
   std::unique_ptr<NetworkTransport> network;
-  const Status open = make_tcp_network(request, &network);
+  const Status open = open_network({}, "", &network);
   EXPECT_EQ(open.code(), PARALLAX_INVALID);
   EXPECT_NE(open.message().find("PARALLAX_SECRET_FILE"), std::string::npos) << open.message();
   EXPECT_NE(open.message().find("\"rdma\""), std::string::npos) << open.message();
-  TcpNetworkRequest local = request;
-  local.device = "lo";
-  EXPECT_TRUE(make_tcp_network(local, &network).ok());
+  EXPECT_TRUE(open_network({}, "lo", &network).ok());
   const testkit::EnvironmentVariable secret("PARALLAX_SECRET", "0123456789abcdef");
-  const Status closed = make_tcp_network(request, &network);
+  const Status closed = open_network({}, "", &network);
   EXPECT_TRUE(closed.ok()) << closed.message();
 }
 
@@ -69,18 +72,8 @@ TEST(TcpNetwork, BeyondLoopbackItTakesASecret) {
 TEST(TcpNetwork, SettingsAreTaken) {
   const testkit::EnvironmentVariable ports("PARALLAX_TCP_PORTS", "42000-42999");
   const testkit::EnvironmentVariable security("PARALLAX_SECURITY", "authenticate");
-  Settings settings;
-  ASSERT_TRUE(settings.load({.environment = process_environment()}).ok());
-  parallax_options_t options = {};
   std::unique_ptr<NetworkTransport> network;
-  const Status made = make_tcp_network({.options = &options,
-                                        .settings = &settings,
-                                        .device = "lo",
-                                        .world = 2,
-                                        .job = 1,
-                                        .epoch = 1,
-                                        .lease_ns = 1000000000},
-                                       &network);
+  const Status made = open_network({}, "lo", &network);
   ASSERT_TRUE(made.ok()) << made.message();
   EXPECT_TRUE(network->description().starts_with("127.0.0.1:42")) << network->description();
   EXPECT_TRUE(network->description().ends_with("security authenticate"));
@@ -108,20 +101,10 @@ TEST(TcpNetwork, ConnectionsMayPoll) {
   const int before = busy_sockets(kMicroseconds);
   const testkit::EnvironmentVariable poll("PARALLAX_TCP_BUSY_POLL_US",
                                           std::to_string(kMicroseconds));
-  Settings settings;
-  ASSERT_TRUE(settings.load({.environment = process_environment()}).ok());
   parallax_options_t options = {};
   std::array<std::unique_ptr<NetworkTransport>, 2> ranks;
-  for (options.rank = 0; options.rank < ranks.size(); ++options.rank) {
-    ASSERT_TRUE(make_tcp_network({.options = &options,
-                                  .settings = &settings,
-                                  .device = "lo",
-                                  .world = 2,
-                                  .job = 1,
-                                  .epoch = 1,
-                                  .lease_ns = 1000000000},
-                                 &ranks[options.rank])
-                    .ok());
+  for (uint32_t& rank = options.rank; rank < ranks.size(); ++rank) {
+    ASSERT_TRUE(open_network(options, "lo", &ranks[rank]).ok());
   }
   ASSERT_TRUE(ranks[0]->connect(1, ranks[1]->address()).ok());
   ASSERT_TRUE(ranks[1]->connect(0, ranks[0]->address()).ok());
@@ -168,18 +151,8 @@ TEST(TcpNetwork, AnAddressOfTheMachineIsTaken) {
 // Given one that the machine lacks in the environment, expect open to name the setting.
 TEST(TcpNetwork, AnAddressOfNoInterfaceIsRefused) {
   const testkit::EnvironmentVariable address("PARALLAX_TCP_ADDRESS", "192.0.2.7");
-  Settings settings;
-  ASSERT_TRUE(settings.load({.environment = process_environment()}).ok());
-  parallax_options_t options = {};
   std::unique_ptr<NetworkTransport> network;
-  const Status refused = make_tcp_network({.options = &options,
-                                           .settings = &settings,
-                                           .device = "lo",
-                                           .world = 2,
-                                           .job = 1,
-                                           .epoch = 1,
-                                           .lease_ns = 1000000000},
-                                          &network);
+  const Status refused = open_network({}, "lo", &network);
   EXPECT_EQ(refused.code(), PARALLAX_INVALID);
   EXPECT_EQ(refused.facts().field, "tcp_address");
   EXPECT_TRUE(refused.message().starts_with("open: tcp_address '192.0.2.7' is no address"))
