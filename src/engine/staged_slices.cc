@@ -433,7 +433,8 @@ bool StagedSlices::poll(Status* status, bool goes_on) {
     if (!goes_on || !status->ok()) pieced_.stop();
     pieced_.advance(status);
   }
-  arriving_.poll(*share_.devices, status);
+  // Of a call that only waits for its turn there are no devices.
+  if (arriving_.under_way()) arriving_.poll(*share_.devices, status);
   if (status->ok() && goes_on) arriving_.bring();
   return !under_way();
 }
