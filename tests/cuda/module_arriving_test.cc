@@ -31,15 +31,6 @@ uint32_t add(const DeviceRank& own, bool managed, uint32_t dtype = PARALLAX_F32)
   return id;
 }
 
-void add_on_host(const DeviceRank& own, const char* name) {
-  auto variable = sized<parallax_variable_t>();
-  variable.name = name;
-  variable.rows = kCount;
-  variable.row_elements = 1;
-  uint32_t id = 0;
-  check(parallax_register(own.job, &variable, &id));
-}
-
 // Sums of two of them have the same bits in either order.
 std::vector<float> gradient(uint32_t rank, uint64_t count = kElements) {
   std::vector<float> made(count);
@@ -166,7 +157,7 @@ TEST_F(ModuleArriving, AStepEndsBehindItsLastPiece) {
       2,
       [](DeviceRank& own) {
         add(own, false);
-        add_on_host(own, "never given");
+        own.add_on_host("never given");
       },
       [&](DeviceRank& own) {
         std::vector<float> expected = gradient(0);
@@ -284,7 +275,7 @@ TEST_F(ModuleArriving, ALostRankEndsTheRequestBehindItsCopies) {
   run_two(
       [](DeviceRank& own) {
         add(own, false);
-        add_on_host(own, "on the host");
+        own.add_on_host("on the host");
       },
       [&](DeviceRank& own) {
         const DeviceNumbers<float> given(gradient(own.rank));

@@ -63,16 +63,6 @@ class HeldCall {
   std::thread watch_;
 };
 
-uint32_t add_on_host(const DeviceRank& own, const char* name) {
-  auto variable = sized<parallax_variable_t>();
-  variable.name = name;
-  variable.rows = kCount;
-  variable.row_elements = 1;
-  uint32_t id = 0;
-  check(parallax_register(own.job, &variable, &id));
-  return id;
-}
-
 parallax_request_t* reduce_on_host(const DeviceRank& own, uint64_t step, uint32_t variable,
                                    std::vector<float>& values) {
   auto slice = sized<parallax_slice_t>();
@@ -112,7 +102,7 @@ class ModuleMeanwhile : public NcclJobs {
           DeviceRank part = own;
           const uint32_t ranks[] = {0, 1};
           check(parallax_split(own.job, ranks, 2, &part.job));
-          add_on_host(part, "of the part");
+          part.add_on_host("of the part");
           check(parallax_commit(part.job));
           const uint64_t step = own.begin();
           both.arrive_and_wait();
@@ -303,7 +293,7 @@ TEST_F(ModuleMeanwhile, ACommunicatorIsGivenUp) {
       2,
       [](DeviceRank& own) {
         own.add("w");
-        add_on_host(own, "h");
+        own.add_on_host("h");
       },
       [&](DeviceRank& own) {
         const uint64_t first = own.begin();

@@ -39,6 +39,16 @@ struct DeviceRank {
     return rank % static_cast<uint32_t>(count);
   }
 
+  // One that knows of no device.
+  uint32_t add_on_host(const char* name) const {
+    auto variable = sized<parallax_variable_t>();
+    variable.name = name;
+    variable.rows = kCount;
+    variable.row_elements = 1;
+    uint32_t id = 0;
+    check(parallax_register(job, &variable, &id));
+    return id;
+  }
   uint32_t add(const char* name, uint32_t dtype = PARALLAX_F32, uint32_t reduction = PARALLAX_SUM,
                uint64_t rows = kCount) {
     auto variable = sized<parallax_variable_t>();
