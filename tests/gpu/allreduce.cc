@@ -11,12 +11,15 @@
 // fails where ours takes over 3% longer from 1 MB on, or over 3 us below. Then the same with
 // variables that have a place, in windows of symmetric memory where NCCL takes them, beside NCCL on
 // memory as any: what windows gain, reported and not judged. Status 77: NOT RUN, and why.
+#include <pthread.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <barrier>
 #include <chrono>
+#include <csignal>
+#include <filesystem>
 #include <memory>
 
 #include "gpu/raw_libraries.h"
@@ -43,6 +46,7 @@ double median(std::vector<double> values) {
 struct Shape {
   uint32_t ranks = 1;
   bool bound = true;
+  bool judged = true;
   bool placed = false;  // one variable, in memory of the job's, at a place
   std::vector<size_t> bytes;
 };
@@ -180,88 +184,149 @@ class Raw {
   ncclComm_t communicator_ = nullptr;
 };
 
-// A job of one variable, so that its launches wait for no other's.
-void be_one(uint32_t rank, const Shape& all, const std::vector<ncclUniqueId>& ids,
-            std::barrier<>& meet, bool* slow) {
-  for (size_t i = 0; i < ids.size(); ++i) {
+// What ranks have in common, threads and processes alike: made before there are any.
+class Meeting {
+ public:
+  static constexpr size_t kIdsMost = 16;
+
+  static Meeting& of(uint32_t ranks) {
+    void* const memory =
+        mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) failed("mmap");
+    return *new (memory) Meeting(ranks);
+  }
+  void wait() { pthread_barrier_wait(&barrier_); }
+  // Rank 0's, which has to live as long as communicators form.
+  const ncclUniqueId& id(uint32_t rank, size_t which) {
+    if (rank == 0 && RawLibraries::get().nccl.ncclGetUniqueId(&ids_[which]) != ncclSuccess) {
+      failed("ncclGetUniqueId");
+    }
+    wait();
+    return ids_[which];
+  }
+
+ private:
+  explicit Meeting(uint32_t ranks) {
+    pthread_barrierattr_t shared;
+    pthread_barrierattr_init(&shared);
+    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&barrier_, &shared, ranks);
+    pthread_barrierattr_destroy(&shared);
+  }
+
+  pthread_barrier_t barrier_;
+  ncclUniqueId ids_[kIdsMost] = {};
+};
+
+// Of one size, ours and NCCL in turns; whether ours is beyond its bound.
+bool measure(uint32_t rank, int device, const Shape& shape, const std::string& rendezvous,
+             size_t which, Meeting& meeting) {
+  Rank own(rank, device, shape, rendezvous);
+  own.expect_sums(0);
+  Raw raw(rank, shape.ranks, meeting.id(rank, which), own.device());
+  std::vector<double> ours, theirs;
+  for (int turn = 0; turn < (shape.bound ? kWarmUps + kTurns : 2); ++turn) {
+    meeting.wait();
+    const double one = own.reduce(0);
+    meeting.wait();
+    const double other = raw.reduce(shape.bytes[0]);
+    if (turn >= kWarmUps || !shape.bound) ours.push_back(one), theirs.push_back(other);
+  }
+  if (rank != 0) return false;
+  const double mine = median(ours), nccls = median(theirs);
+  const bool large = shape.bytes[0] >= kBytesJudgedByShare;
+  const bool late = large ? mine > nccls * kShareMost : mine > nccls + kMoreUsMost;
+  std::printf("report: %u ranks, %zu bytes%s: parallax %.1f us, NCCL %.1f us%s\n", shape.ranks,
+              shape.bytes[0],
+              !shape.placed      ? ""
+              : own.in_windows() ? ", in windows"
+                                 : ", at a place in no window",
+              mine, nccls,
+              !shape.judged ? ", not judged"
+              : late        ? ", BEYOND ITS BOUND"
+                            : "");
+  std::fflush(stdout);
+  return shape.judged && late;
+}
+
+// A job of one variable for each size, so that its launches wait for no other's; then the same at a
+// place. Returns whether one was beyond its bound.
+bool measure_all(uint32_t rank, int device, const Shape& all, const std::string& rendezvous,
+                 Meeting& meeting) {
+  bool slow = false;
+  for (size_t i = 0; i < 2 * all.bytes.size(); ++i) {
     const bool placed = i >= all.bytes.size();
     const Shape shape = {.ranks = all.ranks,
                          .bound = all.bound,
+                         .judged = all.judged && !placed,
                          .placed = placed,
                          .bytes = {all.bytes[i % all.bytes.size()]}};
-    Rank own(rank, static_cast<int>(rank), shape, "inproc:gpu_allreduce" + std::to_string(i));
-    own.expect_sums(0);
-    Raw raw(rank, shape.ranks, ids[i], own.device());
-    std::vector<double> ours, theirs;
-    for (int turn = 0; turn < (shape.bound ? kWarmUps + kTurns : 2); ++turn) {
-      meet.arrive_and_wait();
-      const double one = own.reduce(0);
-      meet.arrive_and_wait();
-      const double other = raw.reduce(shape.bytes[0]);
-      if (turn >= kWarmUps || !shape.bound) ours.push_back(one), theirs.push_back(other);
-    }
-    if (rank != 0) continue;
-    const double mine = median(ours), nccls = median(theirs);
-    const bool large = shape.bytes[0] >= kBytesJudgedByShare;
-    const bool judged = shape.bound && !placed;
-    const bool late = large ? mine > nccls * kShareMost : mine > nccls + kMoreUsMost;
-    std::printf("report: %u ranks, %zu bytes%s: parallax %.1f us, NCCL %.1f us%s\n", shape.ranks,
-                shape.bytes[0],
-                !placed            ? ""
-                : own.in_windows() ? ", in windows"
-                                   : ", at a place in no window",
-                mine, nccls,
-                !judged ? ", not judged"
-                : late  ? ", BEYOND ITS BOUND"
-                        : "");
-    *slow = *slow || (judged && late);
+    slow |= measure(rank, device, shape, rendezvous + std::to_string(i), i, meeting);
   }
+  return slow;
 }
 
 int run_on_devices(Shape shape) {
   shape.ranks = static_cast<uint32_t>(RawLibraries::get().devices);
-  std::vector<ncclUniqueId> ids(2 * shape.bytes.size());  // the second half: at a place
-  for (ncclUniqueId& id : ids) {
-    if (RawLibraries::get().nccl.ncclGetUniqueId(&id) != ncclSuccess) failed("ncclGetUniqueId");
-  }
-  std::barrier<> meet(shape.ranks);
+  Meeting& meeting = Meeting::of(shape.ranks);
   std::vector<std::thread> threads;
   bool slow = false;  // of rank 0
   for (uint32_t rank = 0; rank < shape.ranks; ++rank) {
-    threads.emplace_back([&, rank] { be_one(rank, shape, ids, meet, &slow); });
+    threads.emplace_back([&, rank] {
+      const bool late =
+          measure_all(rank, static_cast<int>(rank), shape, "inproc:gpu_allreduce", meeting);
+      if (rank == 0) slow = late;
+    });
   }
   for (std::thread& each : threads) each.join();
   return slow ? 1 : 0;
 }
 
-// Forks before anything has to do with a driver: such a process could not.
+[[noreturn]] void be_process(uint32_t rank, const Shape& shape, const std::string& folder,
+                             Meeting& meeting) {
+  setenv("NCCL_HOSTID", ("parallax" + std::to_string(rank)).c_str(), 1);
+  static_cast<void>(RawLibraries::get());
+  {
+    Rank own(rank, 0, shape, "file:" + folder + "/all");
+    for (size_t i = 0; i < shape.bytes.size(); ++i) own.expect_sums(i);
+  }
+  measure_all(rank, 0, shape, "file:" + folder + "/", meeting);
+  std::fflush(nullptr);
+  std::_Exit(0);
+}
+
+// Forks before anything has to do with a driver: such a process could not. The first that fails
+// ends the others, which would wait for it.
 int run_on_one(Shape shape, uint32_t ranks) {
   shape.ranks = ranks;
-  char folder[] = "/tmp/parallax_gpu_XXXXXX";
-  if (mkdtemp(folder) == nullptr) failed("mkdtemp");
+  shape.judged = false;  // the device runs one process after the other
+  const std::string folder = std::filesystem::temp_directory_path() / "parallax_gpu_XXXXXX";
+  std::string made = folder;
+  if (mkdtemp(made.data()) == nullptr) failed("mkdtemp");
+  std::filesystem::create_directory(made + "/all");
+  for (size_t i = 0; i < 2 * shape.bytes.size(); ++i) {
+    std::filesystem::create_directory(made + "/" + std::to_string(i));
+  }
+  Meeting& meeting = Meeting::of(ranks);
   std::vector<pid_t> children;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     const pid_t child = fork();
     if (child < 0) failed("fork");
-    if (child > 0) {
-      children.push_back(child);
-      continue;
-    }
-    setenv("NCCL_HOSTID", ("parallax" + std::to_string(rank)).c_str(), 1);
-    static_cast<void>(RawLibraries::get());
-    {
-      Rank own(rank, 0, shape, std::string("file:") + folder);
-      for (size_t i = 0; i < shape.bytes.size(); ++i) own.expect_sums(i);
-    }
-    std::_Exit(0);
+    if (child == 0) be_process(rank, shape, made, meeting);
+    children.push_back(child);
   }
   int worst = 0;
-  for (const pid_t child : children) {
+  for (size_t left = children.size(); left > 0; --left) {
     int status = 0;
-    waitpid(child, &status, 0);
-    worst = std::max(worst, WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+    const pid_t ended = wait(&status);
+    std::erase(children, ended);
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    if (code != 0 && worst == 0) {
+      worst = code;
+      for (const pid_t other : children) kill(other, SIGKILL);
+    }
   }
-  rmdir(folder);
+  std::filesystem::remove_all(made);
   if (worst == 0) std::printf("report: %u ranks on one device sum as one process does\n", ranks);
   if (worst == kNotRun) not_run("no driver, no NCCL or no device");
   return worst;
@@ -271,6 +336,7 @@ int run(const std::vector<std::string>& words) {
   Shape shape;
   shape.bound = std::find(words.begin(), words.end(), "--unbound") == words.end();
   shape.bytes = {4, 4096, 65536, 1 << 20};
+  shape.judged = shape.bound;
   if (shape.bound) shape.bytes.insert(shape.bytes.end(), {16 << 20, 128 << 20});
   if (!words.empty() && words[0] == "devices") return run_on_devices(shape);
   if (words.size() >= 2 && words[0] == "shared") {

@@ -5,7 +5,7 @@ two, which share a device where there is one alone. Label: gpu."""
 import subprocess
 import unittest
 
-from training import PYTHON, TIMEOUT, TrainingCase, has
+from training import PYTHON, TIMEOUT, TrainingCase, has, run_ranks
 
 ASK = """
 import torch
@@ -55,6 +55,61 @@ with px.open() as job:
                 assert sentence in refusal.message, refusal
             else:
                 raise AssertionError(sentence)
+    graph, said = torch.cuda.CUDAGraph(), ""
+    with job.step() as step:
+        with torch.cuda.graph(graph):
+            ones.add_(1)
+            try:
+                step.reduce(held, ones, stream=torch.cuda.current_stream())
+            except px.Unsupported as refusal:
+                said = refusal.message
+        assert "captur" in said, said
+    graph.replay()
+    assert bool((ones == 2).all()), ones
+torch.cuda.synchronize()
+"""
+# Each rule's table on the device beside the same in host memory. Gradients are eighths, which no
+# order of summing rounds.
+TABLES = """
+import torch
+import libparallax as px
+ROWS, WIDTH, GIVEN, STEPS = 20000, 96, 8192, 5
+torch.manual_seed(7)
+initial = torch.rand(ROWS, WIDTH).numpy()
+with px.open() as job:
+    pairs = {}
+    for rule in ("sgd", "momentum", "adagrad", "rowwise_adagrad", "adam"):
+        for dtype in ("f32", "f16", "bf16"):
+            pairs[rule, dtype] = [
+                job.register(f"{rule} {dtype} {memory}", rows=ROWS, row_elements=WIDTH,
+                             rows_max=GIVEN, dtype=dtype, rule=rule, init=initial,
+                             momentum=0.9 if rule == "momentum" else 0.0, table_memory=memory)
+                for memory in ("host", "cuda")]
+    job.commit()
+    for number in range(STEPS):
+        torch.manual_seed(100 * number + job.rank)
+        with job.step(learning_rate=0.125) as step:
+            for (rule, dtype), pair in pairs.items():
+                wide = torch.int64 if number % 2 else torch.int32
+                ids = torch.randint(-1, ROWS, (GIVEN,), device="cuda", dtype=wide)
+                eighths = torch.randint(-8, 9, (GIVEN, WIDTH), device="cuda") / 8
+                kept = getattr(torch, {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}[dtype])
+                pulled = [torch.full((GIVEN, WIDTH), 9, device="cuda", dtype=kept) for _ in pair]
+                for table, rows in zip(pair, pulled):
+                    step.pull(table, ids, out=rows, stream=torch.cuda.current_stream()).wait()
+                assert torch.equal(*pulled), (rule, dtype, number, pulled)
+                for table in pair:
+                    step.push(table, ids, eighths.to(kept), stream=torch.cuda.current_stream())
+    changed = torch.from_numpy(initial)
+    for (rule, dtype), pair in pairs.items():
+        every = torch.arange(ROWS, device="cuda")
+        ends = []
+        for table in pair:
+            parts = [torch.from_dlpack(job.pull(table, part, memory="cuda").wait())
+                     for part in every.split(GIVEN)]
+            ends.append(torch.cat(parts).float().cpu())
+        assert torch.equal(*ends), (rule, dtype)
+        assert not torch.equal(ends[0], changed), (rule, dtype)
 torch.cuda.synchronize()
 """
 
@@ -77,6 +132,11 @@ class OnDevices(TrainingCase):
         ran = subprocess.run([PYTHON, "-c", DIRECTLY], capture_output=True, text=True,
                              timeout=TIMEOUT, check=False)
         self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+
+    def test_tables(self):
+        for world in (1, 2):
+            with self.subTest(world=world):
+                run_ranks([PYTHON, "-c", TABLES], world)
 
 
 if __name__ == "__main__":

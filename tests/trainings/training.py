@@ -72,13 +72,12 @@ def has(module):
                           check=False).returncode == 0
 
 
-def train(command, world):
-    """Runs a training as `world` processes; what each wrote, by name."""
+def run_ranks(command, world):
+    """Runs a command as each of `world` processes of one job."""
     with tempfile.TemporaryDirectory() as folder:
-        out = os.path.join(folder, "out")
         surroundings = {**os.environ, "PARALLAX_WORLD": str(world), "PARALLAX_TIMEOUT_MS": "60000",
-                        "PARALLAX_RENDEZVOUS": "file:" + os.path.join(folder, "meet")}
-        ranks = [subprocess.Popen([*command, out], text=True, stdout=subprocess.PIPE,
+                        "PARALLAX_RENDEZVOUS": "file:" + folder}
+        ranks = [subprocess.Popen(command, text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT,
                                   env={**surroundings, "PARALLAX_RANK": str(rank)})
                  for rank in range(world)]
@@ -90,6 +89,13 @@ def train(command, world):
                 rank.kill()
         if any(rank.returncode for rank in ranks):
             raise AssertionError("a rank failed:\n" + "\n".join(said))
+
+
+def train(command, world):
+    """Runs a training as `world` processes; what each wrote, by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "out")
+        run_ranks([*command, out], world)
         written = []
         for rank in range(world):
             with open(f"{out}.{rank}", encoding="utf-8") as file:
