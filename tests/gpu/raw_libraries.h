@@ -80,12 +80,14 @@ class RankDevice {
     call(driver_.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate");
     call(driver_.cuMemAlloc_v2(&memory_, bytes), "cuMemAlloc");
     used_ = memory_;
+    call(driver_.cuMemAlloc_v2(&other_, bytes), "cuMemAlloc");
     call(driver_.cuMemHostAlloc(&pinned_, bytes, 0), "cuMemHostAlloc");
   }
   ~RankDevice() {
     CUcontext context = nullptr;
     driver_.cuMemFreeHost(pinned_);
     driver_.cuMemFree_v2(memory_);
+    driver_.cuMemFree_v2(other_);
     driver_.cuStreamDestroy_v2(stream);
     driver_.cuCtxPopCurrent_v2(&context);
     driver_.cuDevicePrimaryCtxRelease_v2(device_);
@@ -94,6 +96,8 @@ class RankDevice {
   RankDevice& operator=(const RankDevice&) = delete;
 
   void* memory() const { return reinterpret_cast<void*>(used_); }
+  // As many bytes more.
+  void* other() const { return reinterpret_cast<void*>(other_); }
   // Of somebody else, as many bytes or more, from now on.
   void use(void* memory) { used_ = reinterpret_cast<CUdeviceptr>(memory); }
   void write(const std::vector<float>& values) {
@@ -102,8 +106,10 @@ class RankDevice {
          "cuMemcpyHtoDAsync");
     wait();
   }
-  std::vector<float> read(size_t count) {
-    call(driver_.cuMemcpyDtoHAsync_v2(pinned_, used_, count * sizeof(float), stream),
+  // Of memory of the device; null: memory().
+  std::vector<float> read(size_t count, void* from) {
+    const CUdeviceptr here = from == nullptr ? used_ : reinterpret_cast<CUdeviceptr>(from);
+    call(driver_.cuMemcpyDtoHAsync_v2(pinned_, here, count * sizeof(float), stream),
          "cuMemcpyDtoHAsync");
     wait();
     std::vector<float> values(count);
@@ -126,7 +132,7 @@ class RankDevice {
 
   const DriverApi& driver_;
   CUdevice device_ = 0;
-  CUdeviceptr memory_ = 0, used_ = 0;
+  CUdeviceptr memory_ = 0, other_ = 0, used_ = 0;
   void* pinned_ = nullptr;
 };
 
