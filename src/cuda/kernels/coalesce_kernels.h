@@ -4,10 +4,10 @@
 // first row, plus the second, each in float; f16 and bf16 are widened.
 //
 // The sort is by digits of kDigitBits, least first. Each digit takes three kernels: a tile's block
-// counts the digits of its keys, the counts are summed over tiles, and the tile moves its keys to
-// where theirs begin. Then a key that differs from the one before it heads a segment, and the
-// number of heads before it is its place among the rows that come out, in ascending order of ids.
-// Padding has the greatest key and comes last; it heads nothing.
+// counts the digits of its keys, a digit's block sums its counts over tiles, and the tile moves its
+// keys to where theirs begin. Then a key that differs from the one before it heads a segment, and
+// the number of heads before it is its place among the rows that come out, in ascending order of
+// ids. Padding has the greatest key and comes last; it heads nothing.
 #ifndef PARALLAX_CUDA_KERNELS_COALESCE_KERNELS_H_
 #define PARALLAX_CUDA_KERNELS_COALESCE_KERNELS_H_
 
@@ -16,35 +16,29 @@
 
 namespace parallax::kernels {
 
-// Keys in any order of threads; each id's place in the slice beside it.
-template <typename Id, typename Key>
-PARALLAX_DEVICE void make_keys(const Id* ids, uint64_t table_rows, uint32_t count, Key padding,
-                               Key* keys, uint32_t* order, uint32_t* bad) {
-  each_index(count, [&](uint64_t i) {
-    const bool there = is_row(ids, i, table_rows, bad, true);
-    keys[i] = there ? static_cast<Key>(ids[i]) : padding;
-    order[i] = static_cast<uint32_t>(i);
-  });
-}
-
 template <typename Key>
 PARALLAX_DEVICE uint32_t digit_of(Key key, uint32_t shift) {
   return static_cast<uint32_t>(key >> shift) & (kDigits - 1);
 }
 
-// counts[digit * tiles + tile], a block a tile.
-template <typename Key>
-PARALLAX_DEVICE void count_digits(const Key* keys, uint32_t count, uint32_t shift,
-                                  uint32_t* counts) {
+// counts[digit * tiles + tile], a block a tile; key_at(i) is called once for each key. Loads come
+// before what would wait for each of them.
+template <typename Key, typename KeyAt>
+PARALLAX_DEVICE void count_tile(KeyAt key_at, uint32_t count, uint32_t shift, uint32_t* counts) {
   PARALLAX_SHARED uint32_t here[kDigits];
   const uint32_t tile = block_index(), tiles = block_count();
   each_thread([&](uint32_t thread) {
     if (thread < kDigits) here[thread] = 0;
   });
   each_thread([&](uint32_t thread) {
-    for (uint32_t k = 0; k < kTileRows; k += kBlockThreads) {
-      const uint64_t i = static_cast<uint64_t>(tile) * kTileRows + k + thread;
-      if (i < count) add_atomically(&here[digit_of(keys[i], shift)], 1);
+    constexpr uint32_t kEach = kTileRows / kBlockThreads;
+    const uint64_t first = static_cast<uint64_t>(tile) * kTileRows + thread;
+    Key own[kEach] = {};
+    for (uint32_t k = 0; k < kEach; ++k) {
+      if (first + k * kBlockThreads < count) own[k] = key_at(first + k * kBlockThreads);
+    }
+    for (uint32_t k = 0; k < kEach; ++k) {
+      if (first + k * kBlockThreads < count) add_atomically(&here[digit_of(own[k], shift)], 1);
     }
   });
   each_thread([&](uint32_t thread) {
@@ -52,53 +46,113 @@ PARALLAX_DEVICE void count_digits(const Key* keys, uint32_t count, uint32_t shif
   });
 }
 
+// The keys of ids, and the counts of their first digits.
+template <typename Id, typename Key>
+PARALLAX_DEVICE void make_keys(const Id* __restrict ids, uint64_t table_rows, uint32_t count,
+                               Key padding, Key* keys, uint32_t* counts, uint32_t* bad) {
+  const auto make = [&](uint64_t i) {
+    const bool there = is_row(ids, i, table_rows, bad, true);
+    return keys[i] = there ? static_cast<Key>(ids[i]) : padding;
+  };
+  count_tile<Key>(make, count, 0, counts);
+}
+
+template <typename Key>
+PARALLAX_DEVICE void count_digits(const Key* keys, uint32_t count, uint32_t shift,
+                                  uint32_t* counts) {
+  count_tile<Key>([&](uint64_t i) { return keys[i]; }, count, shift, counts);
+}
+
+// What a tile counts when it moves its keys: a byte for each digit and thread, the threads in
+// groups whose keys a byte counts. Groups lie a word further apart than they are long, so that
+// threads that look through one each do so in different banks.
+struct TileCounts {
+  static constexpr uint32_t kEach = kTileRows / kBlockThreads;
+  static constexpr uint32_t kGroupThreads = 32;
+  static constexpr uint32_t kGroups = kBlockThreads / kGroupThreads;
+  static constexpr uint32_t kRuns = kDigits * kGroups;  // of a digit in a group
+  static constexpr uint32_t kRunWords = kGroupThreads / 4 + 1;
+  static constexpr uint32_t kWords = kRuns * kRunWords;
+  static_assert((kGroupThreads - 1) * kEach < 256);
+
+  static PARALLAX_DEVICE uint32_t run_of(uint32_t digit, uint32_t thread) {
+    return digit * kGroups + thread / kGroupThreads;
+  }
+  static PARALLAX_DEVICE uint8_t* count_of(uint32_t* words, uint32_t digit, uint32_t thread) {
+    return reinterpret_cast<uint8_t*>(words + run_of(digit, thread) * kRunWords) +
+           thread % kGroupThreads;
+  }
+  // In place: each count of a run becomes the sum of those before it, four at a time, the least
+  // byte first. Returns the sum of all.
+  static PARALLAX_DEVICE uint32_t sum_run(uint32_t* words) {
+    uint32_t sum = 0;
+    for (uint32_t k = 0; k < kGroupThreads / 4; ++k) {
+      const uint32_t own = words[k];
+      words[k] = own * 0x01010100u + sum * 0x01010101u;
+      sum += own * 0x01010101u >> 24;
+    }
+    return sum;
+  }
+};
+
 // Moves the keys of a tile behind the ones of their digit that lie in earlier tiles, and, within
 // the tile, earlier: a thread has neighbouring keys, so that threads in their order have them in
-// theirs.
+// theirs. counts: of a digit in the tiles before each; totals: in all. No order is that of places.
 template <typename Key>
-PARALLAX_DEVICE void move_keys(const Key* keys, const uint32_t* order, uint32_t count,
-                               uint32_t shift, const uint32_t* offsets, Key* keys_out,
+PARALLAX_DEVICE void move_keys(const Key* __restrict keys, const uint32_t* __restrict order,
+                               uint32_t count, uint32_t shift, const uint32_t* __restrict counts,
+                               const uint32_t* __restrict totals, Key* keys_out,
                                uint32_t* order_out) {
-  // Of each digit the keys of each thread; then of the threads before it.
-  PARALLAX_SHARED uint16_t before[kDigits][kBlockThreads];
-  PARALLAX_SHARED uint16_t part[kBlockThreads];
-  constexpr uint32_t kEach = kTileRows / kBlockThreads;
-  constexpr uint32_t kParts = kBlockThreads / kDigits;  // of a digit's counts
-  constexpr uint32_t kPart = kBlockThreads / kParts;
+  using Counts = TileCounts;
+  PARALLAX_SHARED uint32_t before[Counts::kWords];
+  PARALLAX_SHARED uint32_t first[Counts::kRuns];  // where a run's keys go
+  PARALLAX_SHARED uint32_t sums[kDigits];
   const uint32_t tile = block_index(), tiles = block_count();
-  const uint64_t tile_first = static_cast<uint64_t>(tile) * kTileRows;
+  // body(key, place), loaded before the first is called.
+  const auto each_key = [&](uint32_t thread, const uint32_t* places, auto body) {
+    const uint64_t at = static_cast<uint64_t>(tile) * kTileRows + thread * Counts::kEach;
+    Key own[Counts::kEach] = {};
+    uint32_t place[Counts::kEach] = {};
+    for (uint32_t k = 0; k < Counts::kEach; ++k) {
+      if (at + k >= count) break;
+      own[k] = keys[at + k];
+      place[k] = places == nullptr ? static_cast<uint32_t>(at + k) : places[at + k];
+    }
+    for (uint32_t k = 0; k < Counts::kEach; ++k) {
+      if (at + k < count) body(own[k], place[k]);
+    }
+  };
   each_thread([&](uint32_t thread) {
-    for (uint32_t digit = 0; digit < kDigits; ++digit) before[digit][thread] = 0;
-    for (uint32_t k = 0; k < kEach; ++k) {
-      const uint64_t i = tile_first + thread * kEach + k;
-      if (i < count) ++before[digit_of(keys[i], shift)][thread];
+    for (uint32_t k = thread; k < Counts::kWords; k += kBlockThreads) before[k] = 0;
+    if (thread < kDigits) sums[thread] = totals[thread];
+  });
+  each_thread([&](uint32_t thread) {
+    each_key(thread, nullptr,
+             [&](Key key, uint32_t) { ++*Counts::count_of(before, digit_of(key, shift), thread); });
+  });
+  each_thread([&](uint32_t thread) {
+    for (uint32_t run = thread; run < Counts::kRuns; run += kBlockThreads) {
+      first[run] = Counts::sum_run(before + run * Counts::kRunWords);
     }
   });
   each_thread([&](uint32_t thread) {
-    const uint32_t digit = thread / kParts, first = thread % kParts * kPart;
-    uint32_t sum = 0;
-    for (uint32_t k = 0; k < kPart; ++k) sum += before[digit][first + k];
-    part[thread] = static_cast<uint16_t>(sum);
-  });
-  each_thread([&](uint32_t thread) {
-    const uint32_t digit = thread / kParts, first = thread % kParts * kPart;
-    uint32_t sum = 0;
-    for (uint32_t k = digit * kParts; k < thread; ++k) sum += part[k];
-    for (uint32_t k = 0; k < kPart; ++k) {
-      const uint32_t own = before[digit][first + k];
-      before[digit][first + k] = static_cast<uint16_t>(sum);
-      sum += own;
+    if (thread >= kDigits) return;
+    uint32_t to = counts[thread * tiles + tile];
+    for (uint32_t digit = 0; digit < kDigits; ++digit) to += digit < thread ? sums[digit] : 0;
+    for (uint32_t group = 0; group < Counts::kGroups; ++group) {
+      const uint32_t own = first[thread * Counts::kGroups + group];
+      first[thread * Counts::kGroups + group] = to;
+      to += own;
     }
   });
   each_thread([&](uint32_t thread) {
-    for (uint32_t k = 0; k < kEach; ++k) {
-      const uint64_t i = tile_first + thread * kEach + k;
-      if (i >= count) break;
-      const uint32_t digit = digit_of(keys[i], shift);
-      const uint32_t to = offsets[digit * tiles + tile] + before[digit][thread]++;
-      keys_out[to] = keys[i];
-      order_out[to] = order[i];
-    }
+    each_key(thread, order, [&](Key key, uint32_t place) {
+      const uint32_t digit = digit_of(key, shift);
+      const uint32_t to =
+          first[Counts::run_of(digit, thread)] + (*Counts::count_of(before, digit, thread))++;
+      keys_out[to] = key;
+      order_out[to] = place;
+    });
   });
 }
 
@@ -123,43 +177,46 @@ PARALLAX_DEVICE void scan_tile(uint32_t* numbers, uint32_t count, uint64_t first
   }
   each_thread([&](uint32_t thread) {
     uint32_t sum = thread == 0 ? 0 : sums[from][thread - 1];
+    uint32_t own[kEach] = {};
     for (uint32_t k = 0; k < kEach; ++k) {
       const uint64_t i = first + thread * kEach + k;
-      if (i >= count) break;
-      const uint32_t own = numbers[i];
-      numbers[i] = sum;
-      sum += own;
+      if (i < count) own[k] = numbers[i];
+    }
+    for (uint32_t k = 0; k < kEach; ++k) {
+      const uint64_t i = first + thread * kEach + k;
+      if (i < count) numbers[i] = sum;
+      sum += own[k];
     }
     if (thread == kBlockThreads - 1) *total = sums[from][thread];
   });
 }
 
-PARALLAX_DEVICE void scan_tiles(uint32_t* numbers, uint32_t count, uint32_t* totals) {
-  const uint32_t tile = block_index();
-  scan_tile(numbers, count, static_cast<uint64_t>(tile) * kTileRows, &totals[tile]);
-}
-
-// The totals themselves, by one block.
-PARALLAX_DEVICE void scan_totals(uint32_t* totals, uint32_t tiles) {
+// All of them, by one block; returns their sum in *total, if it is asked for.
+PARALLAX_DEVICE void scan_all(uint32_t* numbers, uint32_t count, uint32_t* total) {
   PARALLAX_SHARED uint32_t sum_here, sum_before;
   each_thread([&](uint32_t thread) {
     if (thread == 0) sum_before = 0;
   });
-  for (uint64_t first = 0; first < tiles; first += kTileRows) {
-    scan_tile(totals, tiles, first, &sum_here);
+  for (uint64_t first = 0; first < count; first += kTileRows) {
+    scan_tile(numbers, count, first, &sum_here);
     each_thread([&](uint32_t thread) {
-      for (uint64_t i = first + thread; i < tiles && i < first + kTileRows; i += kBlockThreads) {
-        totals[i] += sum_before;
+      for (uint64_t i = first + thread; i < count && i < first + kTileRows; i += kBlockThreads) {
+        numbers[i] += sum_before;
       }
     });
     each_thread([&](uint32_t thread) {
       if (thread == 0) sum_before += sum_here;
     });
   }
+  each_thread([&](uint32_t thread) {
+    if (thread == 0 && total != nullptr) *total = sum_before;
+  });
 }
 
-PARALLAX_DEVICE void add_totals(uint32_t* numbers, uint32_t count, const uint32_t* totals) {
-  each_index(count, [&](uint64_t i) { numbers[i] += totals[i / kTileRows]; });
+// Of each digit, a block a digit.
+PARALLAX_DEVICE void scan_counts(uint32_t* counts, uint32_t tiles, uint32_t* totals) {
+  const uint32_t digit = block_index();
+  scan_all(counts + static_cast<uint64_t>(digit) * tiles, tiles, &totals[digit]);
 }
 
 template <typename Key>
@@ -167,43 +224,64 @@ PARALLAX_DEVICE bool is_head(const Key* keys, uint64_t i, Key padding) {
   return keys[i] != padding && (i == 0 || keys[i - 1] != keys[i]);
 }
 
+// Of each key the heads before it in its tile, and those of each tile, a block a tile.
 template <typename Key>
-PARALLAX_DEVICE void mark_heads(const Key* keys, uint32_t count, Key padding, uint32_t* heads) {
-  each_index(count, [&](uint64_t i) { heads[i] = is_head(keys, i, padding) ? 1 : 0; });
+PARALLAX_DEVICE void scan_heads(const Key* __restrict keys, uint32_t count, Key padding,
+                                uint32_t* heads, uint32_t* totals) {
+  const uint64_t first = static_cast<uint64_t>(block_index()) * kTileRows;
+  each_thread([&](uint32_t thread) {
+    for (uint64_t i = first + thread; i < count && i < first + kTileRows; i += kBlockThreads) {
+      heads[i] = is_head(keys, i, padding) ? 1 : 0;
+    }
+  });
+  scan_tile(heads, count, first, &totals[block_index()]);
 }
 
-// `places`: heads before each key. The ids that come out, where their rows begin in the sorted
-// order, one place more for the end of the last, and how many there are.
+// `heads` before each key in its tile, and in the tiles before each. The ids that come out, where
+// their rows begin in the sorted order, one place more for the end of the last, and how many there
+// are.
 template <typename Id, typename Key>
-PARALLAX_DEVICE void lay_out_segments(const Key* keys, uint32_t count, Key padding,
-                                      const uint32_t* places, Id* unique_ids, uint32_t* starts,
-                                      uint32_t* unique_count) {
+PARALLAX_DEVICE void lay_out_segments(const Key* __restrict keys, uint32_t count, Key padding,
+                                      const uint32_t* heads, const uint32_t* totals, Id* unique_ids,
+                                      uint32_t* starts, uint32_t* unique_count) {
   each_index(count, [&](uint64_t i) {
     const bool pads = keys[i] == padding;
-    const uint32_t here = static_cast<uint32_t>(i);
-    if (is_head(keys, i, padding)) {
-      unique_ids[places[i]] = static_cast<Id>(keys[i]);
-      starts[places[i]] = here;
+    const uint32_t here = static_cast<uint32_t>(i), place = heads[i] + totals[i / kTileRows];
+    const bool head = is_head(keys, i, padding);
+    if (head) {
+      unique_ids[place] = static_cast<Id>(keys[i]);
+      starts[place] = here;
     } else if (pads && (i == 0 || keys[i - 1] != padding)) {
-      starts[places[i]] = here;  // where the last segment ends
+      starts[place] = here;  // where the last segment ends
     }
     if (i + 1 < count) return;
-    const uint32_t all = places[i] + (is_head(keys, i, padding) ? 1 : 0);
+    const uint32_t all = place + (head ? 1 : 0);
     *unique_count = all;
     if (!pads) starts[all] = count;
   });
 }
 
-template <typename T>
-PARALLAX_DEVICE void sum_segments(const T* rows, const uint32_t* order, const uint32_t* starts,
-                                  const uint32_t* unique_count, float* sums, uint32_t elements,
-                                  uint32_t lane_bits) {
-  each_element(*unique_count, elements, lane_bits, [&](uint64_t unique, uint32_t e) {
-    float sum = 0;
-    for (uint32_t k = starts[unique]; k < starts[unique + 1]; ++k) {
-      sum += addend(rows[static_cast<uint64_t>(order[k]) * elements + e]);
+// kWidth elements of a row are one thread's, which loads those of kAhead rows before it adds them.
+template <uint32_t kWidth, typename T>
+PARALLAX_DEVICE void sum_segments(const Pack<T, kWidth>* __restrict rows,
+                                  const uint32_t* __restrict order,
+                                  const uint32_t* __restrict starts, const uint32_t* unique_count,
+                                  Pack<float, kWidth>* sums, uint32_t packs, uint32_t lane_bits) {
+  constexpr uint32_t kAhead = 4;
+  each_element(*unique_count, packs, lane_bits, [&](uint64_t unique, uint32_t e) {
+    Pack<float, kWidth> sum = {};
+    const uint32_t end = starts[unique + 1];
+    for (uint32_t k = starts[unique]; k < end; k += kAhead) {
+      Pack<T, kWidth> there[kAhead] = {};
+      for (uint32_t a = 0; a < kAhead; ++a) {
+        if (k + a < end) there[a] = rows[static_cast<uint64_t>(order[k + a]) * packs + e];
+      }
+      for (uint32_t a = 0; a < kAhead; ++a) {
+        if (k + a >= end) break;
+        for (uint32_t w = 0; w < kWidth; ++w) sum.of[w] += addend(there[a].of[w]);
+      }
     }
-    sums[unique * elements + e] = sum;
+    sums[unique * packs + e] = sum;
   });
 }
 

@@ -37,12 +37,17 @@ using namespace parallax::kernels;
        const uint32_t* count_here, uint32_t elements, uint32_t lane_bits, uint32_t* bad),   \
       { scatter_add(table, table_rows, ids, rows, count, count_here, elements, lane_bits, bad); })
 
-#define PARALLAX_SUM(Type)                                                                \
-  PARALLAX_KERNEL(                                                                        \
-      parallax_sum_##Type,                                                                \
-      (const Type* rows, const uint32_t* order, const uint32_t* starts,                   \
-       const uint32_t* unique_count, float* sums, uint32_t elements, uint32_t lane_bits), \
-      { sum_segments(rows, order, starts, unique_count, sums, elements, lane_bits); })
+#define PARALLAX_SUM_PACKS(Type, width)                                              \
+  PARALLAX_KERNEL(                                                                   \
+      parallax_sum_##Type##_##width,                                                 \
+      (const Pack<Type, width>* rows, const uint32_t* order, const uint32_t* starts, \
+       const uint32_t* unique_count, Pack<float, width>* sums, uint32_t packs,       \
+       uint32_t lane_bits),                                                          \
+      { sum_segments<width, Type>(rows, order, starts, unique_count, sums, packs, lane_bits); })
+
+#define PARALLAX_SUM(Type)    \
+  PARALLAX_SUM_PACKS(Type, 1) \
+  PARALLAX_SUM_PACKS(Type, 4)
 
 #define PARALLAX_SUM_IN_ORDER(Type)                                                              \
   PARALLAX_KERNEL(parallax_sum_in_order_##Type,                                                  \
@@ -50,27 +55,32 @@ using namespace parallax::kernels;
                    uint64_t count),                                                              \
                   { sum_in_order(gathered, ends, ranks, factor, to, count); })
 
-// The keys of ids are as wide as they.
-#define PARALLAX_SORT(Id, Key)                                                                 \
-  PARALLAX_KERNEL(parallax_keys_##Id,                                                          \
-                  (const Id* ids, uint64_t table_rows, uint32_t count, Key padding, Key* keys, \
-                   uint32_t* order, uint32_t* bad),                                            \
-                  { make_keys(ids, table_rows, count, padding, keys, order, bad); })           \
-  PARALLAX_KERNEL(parallax_digits_##Id,                                                        \
-                  (const Key* keys, uint32_t count, uint32_t shift, uint32_t* counts),         \
-                  { count_digits(keys, count, shift, counts); })                               \
-  PARALLAX_KERNEL(parallax_move_##Id,                                                          \
-                  (const Key* keys, const uint32_t* order, uint32_t count, uint32_t shift,     \
-                   const uint32_t* offsets, Key* keys_out, uint32_t* order_out),               \
-                  { move_keys(keys, order, count, shift, offsets, keys_out, order_out); })     \
-  PARALLAX_KERNEL(parallax_heads_##Id,                                                         \
-                  (const Key* keys, uint32_t count, Key padding, uint32_t* heads),             \
-                  { mark_heads(keys, count, padding, heads); })                                \
-  PARALLAX_KERNEL(                                                                             \
-      parallax_segments_##Id,                                                                  \
-      (const Key* keys, uint32_t count, Key padding, const uint32_t* places, Id* unique_ids,   \
-       uint32_t* starts, uint32_t* unique_count),                                              \
-      { lay_out_segments(keys, count, padding, places, unique_ids, starts, unique_count); })
+#define PARALLAX_KEYS(Id, Key)                                                                   \
+  PARALLAX_KERNEL(parallax_keys_##Id##_##Key,                                                    \
+                  (const Id* ids, uint64_t table_rows, uint32_t count, Key padding, Key* keys,   \
+                   uint32_t* counts, uint32_t* bad),                                             \
+                  { make_keys(ids, table_rows, count, padding, keys, counts, bad); })            \
+  PARALLAX_KERNEL(                                                                               \
+      parallax_segments_##Id##_##Key,                                                            \
+      (const Key* keys, uint32_t count, Key padding, const uint32_t* heads,                      \
+       const uint32_t* totals, Id* unique_ids, uint32_t* starts, uint32_t* unique_count),        \
+      {                                                                                          \
+        lay_out_segments(keys, count, padding, heads, totals, unique_ids, starts, unique_count); \
+      })
+
+#define PARALLAX_SORT(Key)                                                                  \
+  PARALLAX_KERNEL(parallax_digits_##Key,                                                    \
+                  (const Key* keys, uint32_t count, uint32_t shift, uint32_t* counts),      \
+                  { count_digits(keys, count, shift, counts); })                            \
+  PARALLAX_KERNEL(                                                                          \
+      parallax_move_##Key,                                                                  \
+      (const Key* keys, const uint32_t* order, uint32_t count, uint32_t shift,              \
+       const uint32_t* counts, const uint32_t* totals, Key* keys_out, uint32_t* order_out), \
+      { move_keys(keys, order, count, shift, counts, totals, keys_out, order_out); })       \
+  PARALLAX_KERNEL(                                                                          \
+      parallax_heads_##Key,                                                                 \
+      (const Key* keys, uint32_t count, Key padding, uint32_t* heads, uint32_t* totals),    \
+      { scan_heads(keys, count, padding, heads, totals); })
 
 #define PARALLAX_ROWS(Id) \
   Rows<Id> { table_rows, ids, count, count_here, elements, lane_bits, bad }
@@ -129,14 +139,15 @@ PARALLAX_SUM_IN_ORDER(f16)
 PARALLAX_SUM_IN_ORDER(bf16)
 PARALLAX_SUM_IN_ORDER(i32)
 PARALLAX_SUM_IN_ORDER(i64)
-PARALLAX_SORT(i32, uint32_t)
-PARALLAX_SORT(i64, uint64_t)
+PARALLAX_KEYS(i32, u32)
+PARALLAX_KEYS(i64, u32)
+PARALLAX_KEYS(i64, u64)
+PARALLAX_SORT(u32)
+PARALLAX_SORT(u64)
 PARALLAX_UPDATES(i32)
 PARALLAX_UPDATES(i64)
 
-PARALLAX_KERNEL(parallax_scan_tiles, (uint32_t * numbers, uint32_t count, uint32_t* totals),
-                { scan_tiles(numbers, count, totals); })
+PARALLAX_KERNEL(parallax_scan_counts, (uint32_t * counts, uint32_t tiles, uint32_t* totals),
+                { scan_counts(counts, tiles, totals); })
 PARALLAX_KERNEL(parallax_scan_totals, (uint32_t * totals, uint32_t tiles),
-                { scan_totals(totals, tiles); })
-PARALLAX_KERNEL(parallax_scan_add, (uint32_t * numbers, uint32_t count, const uint32_t* totals),
-                { add_totals(numbers, count, totals); })
+                { scan_all(totals, tiles, nullptr); })

@@ -113,7 +113,13 @@ class Launcher {
   template <typename Key>
   CUresult coalesce_keys(CUstream stream, const DeviceIds& ids, const DeviceRows& rows,
                          const Coalesced& to);
-  CUresult scan(CUstream stream, CUdeviceptr numbers, uint32_t count, CUdeviceptr totals);
+  // Rows that were sorted: their places in the slice, and where those of each id begin.
+  struct Segments {
+    uint32_t count = 0;  // of rows that were given
+    CUdeviceptr order = 0, starts = 0;
+  };
+  CUresult sum_segments(CUstream stream, const DeviceRows& rows, const Segments& segments,
+                        const Coalesced& to);
 
   const DriverApi& driver_;
   CUmodule module_ = nullptr;

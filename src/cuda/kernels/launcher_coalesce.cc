@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Coalescing: the kernels of coalesce_kernels.h one after the other, and their work memory. It has
 // keys and places twice, to sort from one into the other; a number for each key; the counts of
-// digits by tile; totals of what is scanned; and where segments begin.
+// digits by tile; totals of digits and tiles; and where segments begin.
 #include <algorithm>
 #include <bit>
 
@@ -26,16 +26,15 @@ class Work {
     keys[1] = take(uint64_t{count} * width_bytes);
     order[0] = take(uint64_t{count} * 4);
     order[1] = take(uint64_t{count} * 4);
-    numbers = take(uint64_t{count} * 4);
+    heads = take(uint64_t{count} * 4);
     counts = take(uint64_t{tiles_of(count)} * kDigits * 4);
-    const uint64_t scanned = std::max<uint64_t>(count, uint64_t{tiles_of(count)} * kDigits);
-    totals = take(uint64_t{tiles_of(scanned)} * 4);
+    totals = take(uint64_t{std::max(tiles_of(count), kDigits)} * 4);
     starts = take((uint64_t{count} + 1) * 4);
   }
   CUdeviceptr end() const { return end_; }
 
   CUdeviceptr keys[2] = {}, order[2] = {};
-  CUdeviceptr numbers = 0, counts = 0, totals = 0, starts = 0;
+  CUdeviceptr heads = 0, counts = 0, totals = 0, starts = 0;
 
  private:
   CUdeviceptr take(uint64_t bytes) {
@@ -57,48 +56,57 @@ size_t coalesce_work_bytes(uint32_t count, uint32_t width_bytes) {
   return Work(0, count, width_bytes).end();
 }
 
-CUresult Launcher::scan(CUstream stream, CUdeviceptr numbers, uint32_t count, CUdeviceptr totals) {
-  const uint32_t tiles = tiles_of(count);
-  if (const CUresult code = launch(stream, "parallax_scan_tiles", tiles, numbers, count, totals)) {
-    return code;
-  }
-  if (tiles == 1) return CUDA_SUCCESS;
-  if (const CUresult code = launch(stream, "parallax_scan_totals", 1, totals, tiles)) return code;
-  return launch(stream, "parallax_scan_add", blocks_of(count), numbers, count, totals);
-}
-
+// Keys are as narrow as they may be: most of the sort is their way through memory.
 template <typename Key>
 CUresult Launcher::coalesce_keys(CUstream stream, const DeviceIds& ids, const DeviceRows& rows,
                                  const Coalesced& to) {
-  const Work work(to.work, ids.count, sizeof(Key));
-  const std::string type = sizeof(Key) == 4 ? "_i32" : "_i64";
+  const Work work(to.work, ids.count, ids.width_bytes);
+  const std::string key = sizeof(Key) == 4 ? "_u32" : "_u64";
+  const std::string both = (ids.width_bytes == 4 ? "_i32" : "_i64") + key;
   const uint32_t bits = bits_of_keys(ids.table_rows), tiles = tiles_of(ids.count);
   const Key padding = static_cast<Key>(~Key{0} >> (8 * sizeof(Key) - bits));
-  CUresult code = launch(stream, "parallax_keys" + type, blocks_of(ids.count), ids.ids,
-                         ids.table_rows, ids.count, padding, work.keys[0], work.order[0], ids.bad);
+  CUdeviceptr order = 0;
   uint32_t from = 0;
-  for (uint32_t shift = 0; code == CUDA_SUCCESS && shift < bits; shift += kDigitBits, from ^= 1) {
-    code = launch(stream, "parallax_digits" + type, tiles, work.keys[from], ids.count, shift,
-                  work.counts);
-    if (code == CUDA_SUCCESS) code = scan(stream, work.counts, tiles * kDigits, work.totals);
+  CUresult code = CUDA_SUCCESS;
+  for (uint32_t shift = 0; code == CUDA_SUCCESS && shift < bits; shift += kDigitBits) {
+    code = shift == 0 ? launch(stream, "parallax_keys" + both, tiles, ids.ids, ids.table_rows,
+                               ids.count, padding, work.keys[from], work.counts, ids.bad)
+                      : launch(stream, "parallax_digits" + key, tiles, work.keys[from], ids.count,
+                               shift, work.counts);
     if (code != CUDA_SUCCESS) break;
-    code = launch(stream, "parallax_move" + type, tiles, work.keys[from], work.order[from],
-                  ids.count, shift, work.counts, work.keys[from ^ 1], work.order[from ^ 1]);
+    code = launch(stream, "parallax_scan_counts", kDigits, work.counts, tiles, work.totals);
+    if (code != CUDA_SUCCESS) break;
+    code = launch(stream, "parallax_move" + key, tiles, work.keys[from], order, ids.count, shift,
+                  work.counts, work.totals, work.keys[from ^ 1], work.order[from ^ 1]);
+    from ^= 1;
+    order = work.order[from];
   }
   if (code == CUDA_SUCCESS) {
-    code = launch(stream, "parallax_heads" + type, blocks_of(ids.count), work.keys[from], ids.count,
-                  padding, work.numbers);
+    code = launch(stream, "parallax_heads" + key, tiles, work.keys[from], ids.count, padding,
+                  work.heads, work.totals);
   }
-  if (code == CUDA_SUCCESS) code = scan(stream, work.numbers, ids.count, work.totals);
+  if (code == CUDA_SUCCESS) code = launch(stream, "parallax_scan_totals", 1, work.totals, tiles);
   if (code == CUDA_SUCCESS) {
-    code = launch(stream, "parallax_segments" + type, blocks_of(ids.count), work.keys[from],
-                  ids.count, padding, work.numbers, to.unique_ids, work.starts, to.unique_count);
+    code =
+        launch(stream, "parallax_segments" + both, blocks_of(ids.count), work.keys[from], ids.count,
+               padding, work.heads, work.totals, to.unique_ids, work.starts, to.unique_count);
   }
   if (code != CUDA_SUCCESS || rows.elements == 0) return code;
-  const Shape shape = shape_of_rows(ids.count, rows.elements);
-  return launch(stream, "parallax_sum_" + std::string(dtype_name(rows.dtype)), shape.blocks,
-                rows.rows, work.order[from], work.starts, to.unique_count, to.sums, rows.elements,
-                shape.lane_bits);
+  return sum_segments(stream, rows, {ids.count, order, work.starts}, to);
+}
+
+// Four elements at once where rows and sums lie so that they may be loaded so.
+CUresult Launcher::sum_segments(CUstream stream, const DeviceRows& rows, const Segments& segments,
+                                const Coalesced& to) {
+  constexpr uint32_t kPack = 4;
+  const uint64_t pack_bytes = std::min<uint64_t>(uint64_t{kPack} * bytes_of_dtype(rows.dtype), 16);
+  const bool fit = rows.elements % kPack == 0 && rows.rows % pack_bytes == 0 && to.sums % 16 == 0;
+  const uint32_t width = fit ? kPack : 1, packs = rows.elements / width;
+  const Shape shape = shape_of_rows(segments.count, packs);
+  return launch(stream,
+                "parallax_sum_" + std::string(dtype_name(rows.dtype)) + "_" + std::to_string(width),
+                shape.blocks, rows.rows, segments.order, segments.starts, to.unique_count, to.sums,
+                packs, shape.lane_bits);
 }
 
 CUresult Launcher::coalesce(CUstream stream, const DeviceIds& ids, const DeviceRows& rows,
@@ -112,8 +120,8 @@ CUresult Launcher::coalesce(CUstream stream, const DeviceIds& ids, const DeviceR
     last_call_ = "cuMemsetD8Async";
     return driver_.cuMemsetD8Async(to.unique_count, 0, sizeof(uint32_t), stream);
   }
-  return ids.width_bytes == 4 ? coalesce_keys<uint32_t>(stream, ids, rows, to)
-                              : coalesce_keys<uint64_t>(stream, ids, rows, to);
+  return bits_of_keys(ids.table_rows) <= 32 ? coalesce_keys<uint32_t>(stream, ids, rows, to)
+                                            : coalesce_keys<uint64_t>(stream, ids, rows, to);
 }
 
 }  // namespace parallax::kernels

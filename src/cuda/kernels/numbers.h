@@ -18,6 +18,8 @@ using f32 = float;
 using f64 = double;
 using i32 = int32_t;
 using i64 = int64_t;
+using u32 = uint32_t;  // keys of ids
+using u64 = uint64_t;
 
 PARALLAX_DEVICE float widen(float value) { return value; }
 PARALLAX_DEVICE double widen(double value) { return value; }
@@ -88,6 +90,13 @@ struct Narrow<f64> {
     return double_of(uint64_t{bits & 0x80000000u} << 32 | uint64_t{0x7ff80000u} << 32 |
                      uint64_t{bits & 0x7fffffu} << 29);
   }
+};
+
+// Neighbouring numbers that a thread loads or stores at once.
+template <typename T, uint32_t kWidth>
+struct alignas(kWidth == 1 ? alignof(T)
+                           : (sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16)) Pack {
+  T of[kWidth];
 };
 
 // What is added to a sum in float.

@@ -8,8 +8,8 @@
 namespace parallax::kernels {
 
 inline constexpr uint32_t kBlockThreads = 256;
-inline constexpr uint32_t kTileRows = 2048;
-inline constexpr uint32_t kDigitBits = 5;
+inline constexpr uint32_t kTileRows = 1024;
+inline constexpr uint32_t kDigitBits = 7;
 inline constexpr uint32_t kDigits = 1u << kDigitBits;
 
 // Which of the ranks that are summed in order come last of their host's: a bit each.
