@@ -221,6 +221,12 @@ Status DeviceLaunches::advance(int64_t now_ns) {
     options_.out_of = nullptr;
     PARALLAX_RETURN_IF_ERROR(communicator_->advance());
   }
+  return launch_due();
+}
+
+Status DeviceLaunches::launch_due() {
+  if (communicator_ == nullptr || given_up_) return {};
+  DeviceLeg leg = DeviceLeg::kAll;
   while (!held_ && communicator_->ready() && is_due(&leg)) {
     PARALLAX_RETURN_IF_ERROR(launch_next(leg));
     say_next();

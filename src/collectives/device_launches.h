@@ -97,6 +97,8 @@ class DeviceLaunches {
   // Moves on what can be moved. Not OK: the job fails with it; IO, too, where something has taken
   // too long.
   Status advance(int64_t now_ns);
+  // Begins what this rank can launch by now. Not OK: as advance().
+  Status launch_due();
   // Launches wait, or are under way: advance() finds their end, of which nobody may tell.
   bool busy() const;
   // And at once: nobody will tell.
@@ -110,10 +112,6 @@ class DeviceLaunches {
   uint32_t waits_for(uint32_t variable, uint64_t step) const;
   // Whose share of it is waited for, in words; "": nobody's of another host.
   std::string waits_for_hosts(uint32_t variable, uint64_t step) const;
-
-  RegisteredMemory registered() const {
-    return communicator_ == nullptr ? RegisteredMemory() : communicator_->registered();
-  }
 
   // The job has failed: launches are given up, and buffers given back once nothing uses them.
   void give_up();

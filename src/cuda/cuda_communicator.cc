@@ -11,13 +11,6 @@
 
 namespace parallax {
 
-namespace {
-
-// The driver's thread: it may not call CUDA, and does not.
-void CUDA_CB wake_owner(void* wake) { (*static_cast<const std::function<void()>*>(wake))(); }
-
-}  // namespace
-
 // ---- failures
 
 Status CudaCommunicator::failed(const char* what, CUresult error) {
@@ -60,6 +53,8 @@ Status CudaCommunicator::begin(const CommunicatorOptions& options) {
     stream_ = nullptr;
     return failed("a stream for reductions (cuStreamCreate)", error);
   }
+  error = wakes_.open();
+  if (error != CUDA_SUCCESS) return failed("a stream that wakes (cuStreamCreate)", error);
   ncclUniqueId id;
   static_assert(sizeof id.internal == sizeof options.id.bytes);
   std::memcpy(id.internal, options.id.bytes.data(), sizeof id.internal);
@@ -208,10 +203,16 @@ Status CudaCommunicator::look_at_events() {
     CUresult error = CUDA_SUCCESS;
     if (!passed(under_way_.front(), &error)) return {};
     if (error != CUDA_SUCCESS) return failed("a reduction", error);
-    give_back(under_way_.front());
+    events_.give_back(under_way_.front());
     under_way_.pop_front();
   }
   return {};
+}
+
+void CudaCommunicator::arm() {
+  if (under_way_.empty() || phase_ == Phase::kAborted) return;
+  const ContextScope scope(driver_, parts_.context);
+  if (scope.status() == CUDA_SUCCESS) wakes_.wake_behind(under_way_.front(), ended() + 1);
 }
 
 bool CudaCommunicator::passed(CUevent event, CUresult* error) const {
@@ -219,19 +220,6 @@ bool CudaCommunicator::passed(CUevent event, CUresult* error) const {
   if (*error != CUDA_ERROR_NOT_READY) return true;
   *error = CUDA_SUCCESS;
   return false;
-}
-
-Status CudaCommunicator::take_event(CUevent* event) {
-  if (!events_.empty()) {
-    *event = events_.back();
-    events_.pop_back();
-    return {};
-  }
-  events_.reserve(events_made_ + 1);  // so that what comes back always has room
-  const CUresult error = driver_.cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
-  if (error != CUDA_SUCCESS) return failed("cuEventCreate", error);
-  ++events_made_;
-  return {};
 }
 
 // ---- launching
@@ -387,20 +375,19 @@ ncclResult_t CudaCommunicator::call_together(const char** what) {
 Status CudaCommunicator::end_launch(CUstream stream) {
   under_way_.push_back(nullptr);  // room, before there is an event
   CUevent& event = under_way_.back();
-  Status status = take_event(&event);
-  const CUresult error = status.ok() ? driver_.cuEventRecord(event, stream) : CUDA_SUCCESS;
-  if (error != CUDA_SUCCESS) {
-    give_back(event);
-    status = failed("cuEventRecord", error);
+  const char* what = "cuEventCreate";
+  CUresult error = events_.take(&event);
+  if (error == CUDA_SUCCESS) {
+    what = "cuEventRecord";
+    error = driver_.cuEventRecord(event, stream);
   }
-  if (!status.ok()) {
-    under_way_.pop_back();
-    return status;
+  if (error == CUDA_SUCCESS) {
+    phase_ = Phase::kReady;
+    return {};
   }
-  phase_ = Phase::kReady;
-  // Where it cannot wake, whoever polls finds the end nevertheless.
-  driver_.cuLaunchHostFunc(stream, wake_owner, wake_.get());
-  return {};
+  events_.give_back(event);
+  under_way_.pop_back();
+  return failed(what, error);
 }
 
 // A default stream is the current context's. A later record of the event is nothing to who waits.

@@ -22,6 +22,7 @@
 
 #include "base/status.h"
 #include "cuda/device_blocks.h"
+#include "cuda/event_pool.h"
 #include "cuda/gather_window.h"
 #include "cuda/gathered_sums.h"
 #include "cuda/host_legs.h"
@@ -30,6 +31,7 @@
 #include "cuda/meanwhile.h"
 #include "cuda/nccl_call.h"
 #include "cuda/program_windows.h"
+#include "cuda/wake_stream.h"
 #include "device/communicator.h"
 
 namespace parallax {
@@ -64,6 +66,7 @@ class CudaCommunicator final : public Communicator {
     return launched_ - (settling() || phase_ == Phase::kPreparing ? 1 : 0);
   }
   Status follow(uint64_t launch, uint32_t device, void* stream) override;
+  void arm() override;
   bool to_be_asked() const override {
     return phase_ == Phase::kForming || phase_ == Phase::kLending || settling();
   }
@@ -101,8 +104,9 @@ class CudaCommunicator final : public Communicator {
         rank_(options.rank),
         windows_(nccl_),
         memory_(driver_, nccl_, parts_.context, options.memory_around, windows_),
-        wake_(std::make_unique<std::function<void()>>(parts_.wake)),
-        meanwhile_(*wake_) {}
+        wakes_(driver_, parts_.wake),
+        events_(driver_),
+        meanwhile_(wakes_.wake()) {}
 
   bool settling() const { return phase_ == Phase::kSettling; }
   // `work` with the device's context; every call of NCCL's and most of the driver's want it.
@@ -123,8 +127,6 @@ class CudaCommunicator final : public Communicator {
   Status go_on(bool* more);
   // Its end is that of all that the stream has now.
   Status end_launch(CUstream stream);
-  Status take_event(CUevent* event);
-  void give_back(CUevent event) noexcept { events_.push_back(event); }
   bool passed(CUevent event, CUresult* error) const;
   void deregister_all();
   void end_with_nccl();
@@ -139,16 +141,14 @@ class CudaCommunicator final : public Communicator {
   const uint32_t device_, rank_;
   ProgramWindows windows_;  // of memory that ranks agreed on
   LaunchMemory memory_;
-  // The driver may call it as long as something is under way.
-  std::unique_ptr<std::function<void()>> wake_;
+  WakeStream wakes_;  // behind launches, where somebody sleeps
   Phase phase_ = Phase::kForming;
   CUstream stream_ = nullptr;
   ncclComm_t communicator_ = nullptr;  // NCCL's to write as long as there is a parent
   Kin kin_;
   uint64_t launched_ = 0;
   std::deque<CUevent> under_way_;  // the end of each launch, in order
-  std::vector<CUevent> events_;    // to be used again; with room for all
-  size_t events_made_ = 0;
+  EventPool events_;
   // Aborted: it was idle; it is NCCL's no more; behind all.
   bool was_idle_ = false, over_ = false;
   CUevent last_ = nullptr;

@@ -67,11 +67,12 @@ bool CudaCommunicator::given_up() {
   static_cast<void>(memory_.take());
   end_lending();
   const ContextScope scope(driver_, parts_.context);
-  if (scope.status() != CUDA_SUCCESS || !take_event(&last_).ok()) return true;
+  if (scope.status() != CUDA_SUCCESS || events_.take(&last_) != CUDA_SUCCESS) return true;
   // A context that has failed runs nothing of it.
   if (legs_ != nullptr) static_cast<void>(legs_->join(stream_));
+  static_cast<void>(wakes_.join(stream_, last_));
   if (driver_.cuEventRecord(last_, stream_) != CUDA_SUCCESS) {
-    give_back(std::exchange(last_, nullptr));
+    events_.give_back(std::exchange(last_, nullptr));
   }
   return true;
 }
@@ -83,9 +84,9 @@ bool CudaCommunicator::quiet() {
   const ContextScope scope(driver_, parts_.context);
   CUresult error = scope.status();
   if (error == CUDA_SUCCESS && !passed(last_, &error)) return false;
-  for (CUevent event : under_way_) give_back(event);
+  for (CUevent event : under_way_) events_.give_back(event);
   under_way_.clear();
-  give_back(std::exchange(last_, nullptr));
+  events_.give_back(std::exchange(last_, nullptr));
   return true;
 }
 
@@ -118,13 +119,13 @@ CudaCommunicator::~CudaCommunicator() {
   abort();
   meanwhile_.finish();
   if (!drain(kGoodbyeNs)) {
-    // The device does not end: it keeps the stream, and the driver what it still calls.
-    static_cast<void>(wake_.release());
+    wakes_.abandon();
     return;
   }
   const ContextScope scope(driver_, parts_.context);
   if (scope.status() != CUDA_SUCCESS) return;
-  for (CUevent event : events_) driver_.cuEventDestroy_v2(event);
+  events_.destroy();
+  wakes_.close();
   if (legs_ != nullptr) legs_->close();
   if (stream_ != nullptr) driver_.cuStreamDestroy_v2(stream_);
   parts_.give_back(memory_.take_zeros());

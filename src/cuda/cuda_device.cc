@@ -79,7 +79,7 @@ CudaDevice::~CudaDevice() {
   {
     const ContextScope scope(api_, context_);
     if (scope.status() == CUDA_SUCCESS) {
-      for (CUevent event : events_) api_.cuEventDestroy_v2(event);
+      events_.destroy();
       for (const Queues& queues : queues_) {
         for (const Queue& queue : queues) api_.cuStreamDestroy_v2(queue.stream);
       }
@@ -90,24 +90,17 @@ CudaDevice::~CudaDevice() {
 }
 
 Status CudaDevice::take_event(CUevent* event) {
-  if (!events_.empty()) {
-    *event = events_.back();
-    events_.pop_back();
-    return {};
-  }
-  events_.reserve(events_made_ + 1);  // so that what comes back always has room
-  const CUresult error = api_.cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
-  if (error == CUDA_SUCCESS) {
-    ++events_made_;
-    return {};
-  }
-  *event = nullptr;
-  return failure("cuEventCreate", error);
+  const CUresult error = events_.take(event);
+  return error == CUDA_SUCCESS ? Status() : failure("cuEventCreate", error);
 }
 
 Status CudaDevice::check_stream(CUstream stream) const {
   const ContextScope scope(api_, context_);
   if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
+  return check_in_context(stream);
+}
+
+Status CudaDevice::check_in_context(CUstream stream) const {
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   CUresult error = api_.cuStreamIsCapturing(stream, &capture);
   if (error == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
@@ -132,9 +125,9 @@ Status CudaDevice::check_stream(CUstream stream) const {
 
 Status CudaDevice::mark(void* stream, StreamMark* mark) {
   const auto of_caller = static_cast<CUstream>(stream);
-  PARALLAX_RETURN_IF_ERROR(check_stream(of_caller));
   const ContextScope scope(api_, context_);
   if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
+  PARALLAX_RETURN_IF_ERROR(check_in_context(of_caller));
   mark->stream = stream;
   if (of_caller == CU_STREAM_PER_THREAD) mark->thread = std::this_thread::get_id();
   PARALLAX_RETURN_IF_ERROR(take_event(&mark->event));

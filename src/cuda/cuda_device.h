@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cuda/event_pool.h"
 #include "cuda/kernels/launcher.h"
 #include "cuda/library.h"
 #include "device/devices.h"
@@ -80,9 +81,7 @@ class CudaDevice {
   // They have: their queue and event are free.
   void end(const QueuedCopies& copies) noexcept;
   // For another point.
-  void give_back(CUevent event) noexcept {
-    if (event != nullptr) events_.push_back(event);
-  }
+  void give_back(CUevent event) noexcept { events_.give_back(event); }
   // Behind the last copy's event its host function may still be under way, and it calls `wake`.
   // False: it is, at that time.
   bool finish_queues(std::chrono::steady_clock::time_point until) const noexcept;
@@ -110,10 +109,11 @@ class CudaDevice {
   using Queues = std::vector<Queue>;
 
   CudaDevice(const DriverLibrary& driver, uint32_t number, const std::function<void()>& wake)
-      : api_(driver.api), number_(number), wake_(wake) {}
+      : api_(driver.api), number_(number), wake_(wake), events_(driver.api) {}
 
   Status prepare();
   Status take_event(CUevent* event);
+  Status check_in_context(CUstream stream) const;
   Status make_stream(CUstream* stream) const;
   Status queue_for(CopyDirection direction, const StreamMark& after, size_t* at);
   template <typename Enqueue>
@@ -134,10 +134,9 @@ class CudaDevice {
   const std::function<void()>& wake_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
-  Queues queues_[2];             // by CopyDirection
-  CUstream zeros_ = nullptr;     // writes those of memory that is allocated
-  std::vector<CUevent> events_;  // with room for all
-  size_t events_made_ = 0;
+  Queues queues_[2];          // by CopyDirection
+  CUstream zeros_ = nullptr;  // writes those of memory that is allocated
+  EventPool events_;
 };
 
 }  // namespace parallax

@@ -64,8 +64,8 @@ CudaTableQueue::~CudaTableQueue() {
   if (over) {
     for (const CUdeviceptr each : memory_) api_.cuMemFree_v2(each);
   }
-  for (const Mark& each : marks_) events_.push_back(each.event);
-  for (const CUevent each : events_) api_.cuEventDestroy_v2(each);
+  for (const Mark& each : marks_) events_.give_back(each.event);
+  events_.destroy();
   api_.cuStreamDestroy_v2(stream_);
 }
 
@@ -154,13 +154,7 @@ Status CudaTableQueue::update(const TableUpdate& update) {
 // ---- how far it has come
 
 Status CudaTableQueue::take_event(CUevent* event) {
-  if (!events_.empty()) {
-    *event = events_.back();
-    events_.pop_back();
-    return {};
-  }
-  return with_context("cuEventCreate",
-                      [&] { return api_.cuEventCreate(event, CU_EVENT_DISABLE_TIMING); });
+  return with_context("cuEventCreate", [&] { return events_.take(event); });
 }
 
 Status CudaTableQueue::mark(uint64_t* mark) {
@@ -169,7 +163,7 @@ Status CudaTableQueue::mark(uint64_t* mark) {
   const Status recorded =
       with_context("cuEventRecord", [&] { return api_.cuEventRecord(event, stream_); });
   if (!recorded.ok()) {
-    events_.push_back(event);
+    events_.give_back(event);
     return recorded;
   }
   marks_.push_back({++marked_, event});
@@ -190,7 +184,7 @@ Status CudaTableQueue::passed(uint64_t mark, bool* passed) {
       return code == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : code;
     }));
     if (code == CUDA_ERROR_NOT_READY) return {};
-    events_.push_back(marks_.front().event);
+    events_.give_back(marks_.front().event);
     marks_.pop_front();
   }
   *passed = true;
@@ -220,7 +214,7 @@ bool CudaTableQueue::drain(int64_t timeout_ns) {
     if (over || std::chrono::steady_clock::now() >= until) break;
     std::this_thread::sleep_for(kTableLook);
   }
-  events_.push_back(last);
+  events_.give_back(last);
   return over;
 }
 

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "cuda/cuda_device.h"
 #include "cuda/cuda_kernels.h"
+#include "cuda/event_pool.h"
 #include "cuda/kernels/launcher.h"
 #include "device/table_queue.h"
 
@@ -47,7 +48,11 @@ class CudaTableQueue final : public TableQueue {
 
   CudaTableQueue(const DriverLibrary& driver, const CudaDevice& device, CudaKernels& kernels,
                  const std::function<void()>& wake)
-      : api_(driver.api), device_(device), launcher_(kernels.launcher()), wake_(wake) {}
+      : api_(driver.api),
+        device_(device),
+        launcher_(kernels.launcher()),
+        wake_(wake),
+        events_(driver.api) {}
 
   Status prepare();
   // enqueue() answers a code; `what` is the function, null: the launcher says it.
@@ -63,8 +68,8 @@ class CudaTableQueue final : public TableQueue {
   CUstream stream_ = nullptr;
   CUdeviceptr bad_ = 0;  // where kernels would note a row that is none; the owner gives no such
   std::vector<CUdeviceptr> memory_;
-  std::vector<CUevent> events_;  // free
-  std::deque<Mark> marks_;       // not known to be passed, ascending
+  EventPool events_;
+  std::deque<Mark> marks_;  // not known to be passed, ascending
   uint64_t marked_ = 0;
 };
 

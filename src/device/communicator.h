@@ -163,6 +163,8 @@ class Communicator {
     static_cast<void>(windows);
     return unsupported("memory of programs cannot be registered together");
   }
+  // Somebody is about to sleep: `wake` is called when the launch that ends next has ended.
+  virtual void arm() {}
   // It forms, or settles a launch, and nobody is woken when that is done.
   virtual bool to_be_asked() const = 0;
   // The memory is about to go, and no launch uses it. *over is false while the library is busy, and

@@ -326,25 +326,27 @@ void Engine::dispatch(uint32_t from, const Section& section) {
 // ---- reports
 
 Reports Engine::reports() const {
-  return Reports({.plan_mode = options_.plan_mode,
-                  .transport = transport_.name(),
-                  .registry = registry_,
-                  .group = group_,
-                  .plan_control = plan_control_,
-                  .pipeline = pipeline_,
-                  .trees = trees_,
-                  .broadcast = broadcast_,
-                  .goodbye = goodbye_,
-                  .row_calls = row_calls_,
-                  .device_calls = step_calls_.device_calls(),
-                  .registered = seldom_calls_.launches().registered(),
-                  .splits = job_calls_.splits(),
-                  .collectives = collective_calls_.rounds(),
-                  .requests = requests_,
-                  .outbox = outbox_,
-                  .traffic = traffic_,
-                  .probe = job_calls_.probe(),
-                  .forms_communicator = job_calls_.forms_communicator()});
+  const Communicator* const communicator = seldom_calls_.launches().communicator();
+  return Reports(
+      {.plan_mode = options_.plan_mode,
+       .transport = transport_.name(),
+       .registry = registry_,
+       .group = group_,
+       .plan_control = plan_control_,
+       .pipeline = pipeline_,
+       .trees = trees_,
+       .broadcast = broadcast_,
+       .goodbye = goodbye_,
+       .row_calls = row_calls_,
+       .device_calls = step_calls_.device_calls(),
+       .registered = communicator == nullptr ? RegisteredMemory() : communicator->registered(),
+       .splits = job_calls_.splits(),
+       .collectives = collective_calls_.rounds(),
+       .requests = requests_,
+       .outbox = outbox_,
+       .traffic = traffic_,
+       .probe = job_calls_.probe(),
+       .forms_communicator = job_calls_.forms_communicator()});
 }
 
 std::string Engine::borrower(const ByteRange& bytes) const {

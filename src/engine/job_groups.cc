@@ -177,6 +177,19 @@ int64_t JobGroups::next_deadline_ns() const {
   return next_ns;
 }
 
+void JobGroups::arm_devices() {
+  for (const JobGroup& group : groups_) {
+    Communicator* const communicator = group.engine->job_calls().launches().communicator();
+    if (communicator != nullptr) communicator->arm();
+  }
+}
+
+bool JobGroups::launches_busy() {
+  return std::any_of(groups_.begin(), groups_.end(), [](const JobGroup& group) {
+    return group.engine->job_calls().launches().busy();
+  });
+}
+
 bool JobGroups::flushed() const {
   return std::all_of(groups_.begin(), groups_.end(),
                      [](const JobGroup& group) { return group.engine->flushed(); });

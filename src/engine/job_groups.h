@@ -44,6 +44,10 @@ class JobGroups {
   bool run();
   void kick();
   int64_t next_deadline_ns() const;
+  // Somebody sleeps, or is about to: what ends on devices wakes him.
+  void arm_devices();
+  // Launches are under way, or wait.
+  bool launches_busy();
   bool flushed() const;
   bool needs_pass() const;
   bool speaking() const;

@@ -33,6 +33,9 @@ void SeldomCalls::advance_before() {
 }
 
 void SeldomCalls::advance_behind() {
+  // What calls have just given goes at once: the next pass may be another thread's, which sleeps.
+  const Status launches = launches_.launch_due();
+  if (!launches.ok()) return parts_.failure.abort(launches);
   parts_.row_calls.advance();
   const Status collectives = parts_.collective_calls.advance();
   if (!collectives.ok()) parts_.failure.abort(collectives);

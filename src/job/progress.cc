@@ -125,8 +125,9 @@ void Progress::sleep_on_duty() {
   parking_.wake();
 }
 
-// Until the engine wants a pass.
+// Until the engine wants a pass; of what ends on devices it is told from here on.
 int64_t Progress::sleep_ns(int64_t deadline_ns) {
+  groups_->arm_devices();
   sleep_until_ns_ = std::min(deadline_ns, groups_->next_deadline_ns());
   return std::clamp<int64_t>(sleep_until_ns_ - clock_.now_ns(), 0, kBlockMaxNs);
 }
@@ -347,7 +348,7 @@ bool Progress::drive(std::span<Request* const> requests, WaitEnd* end, int64_t* 
       quietly = false;
       spin_.vain();
     }
-    if (looked_ns < spin_.whole_ns()) {
+    if (looks_on(looked_ns)) {
       if (!quietly) sched_yield();
       continue;
     }
@@ -355,6 +356,13 @@ bool Progress::drive(std::span<Request* const> requests, WaitEnd* end, int64_t* 
     idle_passes = 0;
     quietly = true;
   }
+}
+
+bool Progress::looks_on(int64_t looked_ns) {
+  if (looked_ns < spin_.whole_ns()) return true;
+  if (looked_ns >= spin_.for_devices_ns()) return false;
+  const MutexLock lock(engine_mutex_);
+  return groups_->launches_busy();
 }
 
 // Arms the transport and sleeps until it has something, wake() is called, or a timer is due.

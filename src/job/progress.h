@@ -67,6 +67,8 @@ class Progress {
       status = body(*groups_);
       groups_->kick();
       unfinished = groups_->needs_pass() || due_before_sleep_ends();
+      // Who is woken by this call arms them himself.
+      if (!unfinished && asleep()) groups_->arm_devices();
       speaking = groups_->speaking();
     }
     // What credits held back, or is done piece by piece, needs the engine's next pass.
@@ -144,12 +146,13 @@ class Progress {
   };
   bool drive(std::span<Request* const> requests, WaitEnd* end, int64_t* now_ns)
       PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
+  bool looks_on(int64_t looked_ns) PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   void block(std::span<Request* const> requests, int64_t deadline_ns)
       PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   int64_t sleep_ns(int64_t deadline_ns) PARALLAX_REQUIRES(engine_mutex_);
+  bool asleep() const { return driver_blocked_ || parking_.thread() == Parking::Thread::kOnDuty; }
   bool due_before_sleep_ends() const PARALLAX_REQUIRES(engine_mutex_) {
-    const bool asleep = driver_blocked_ || parking_.thread() == Parking::Thread::kOnDuty;
-    return asleep && groups_->next_deadline_ns() < sleep_until_ns_;
+    return asleep() && groups_->next_deadline_ns() < sleep_until_ns_;
   }
   void wake_driver();
   void ring(WaitSet& set);

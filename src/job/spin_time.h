@@ -13,6 +13,9 @@
 // comes after a microsecond more is never found by a shorter one. Where the ranks of the machine
 // are more than the cores they may use (spin_choice.h), there is no quiet part.
 //
+// For what devices reduce a waiter looks longer, as the driver's own waits do: to be told by it
+// costs more than a wake-up, and a reduction of a millisecond would take a twentieth longer.
+//
 // One owner at a time: the waiter that drives.
 #ifndef PARALLAX_JOB_SPIN_TIME_H_
 #define PARALLAX_JOB_SPIN_TIME_H_
@@ -33,6 +36,7 @@ class SpinTime {
  public:
   static constexpr int64_t kQuietMinNs = 1000;
   static constexpr uint32_t kTriedEvery = 64;  // waits in vain
+  static constexpr int64_t kForDevices = 20;   // times as long
 
   SpinTime() : SpinTime(SpinOptions()) {}
   explicit SpinTime(const SpinOptions& options)
@@ -41,6 +45,7 @@ class SpinTime {
         quiet_ns_(options.yield == SpinYield::kAlways ? 0 : options.spin_ns) {}
 
   int64_t whole_ns() const { return whole_ns_; }
+  int64_t for_devices_ns() const { return kForDevices * whole_ns_; }
   int64_t quiet_ns() const {
     return adapts_ && vain_ % kTriedEvery == kTriedEvery - 1 ? whole_ns_ : quiet_ns_;
   }

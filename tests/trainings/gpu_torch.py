@@ -93,7 +93,7 @@ with px.open() as job:
                 wide = torch.int64 if number % 2 else torch.int32
                 ids = torch.randint(-1, ROWS, (GIVEN,), device="cuda", dtype=wide)
                 eighths = torch.randint(-8, 9, (GIVEN, WIDTH), device="cuda") / 8
-                kept = getattr(torch, {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}[dtype])
+                kept = dict(f32=torch.float32, f16=torch.float16, bf16=torch.bfloat16)[dtype]
                 pulled = [torch.full((GIVEN, WIDTH), 9, device="cuda", dtype=kept) for _ in pair]
                 for table, rows in zip(pair, pulled):
                     step.pull(table, ids, out=rows, stream=torch.cuda.current_stream()).wait()

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// When sums among devices are launched, and who is told of their end: by the call that gives what
+// is due, without a thread that would have to wake for it; and only where somebody sleeps.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "cuda/module_ranks.h"
+#include "support/environment_variable.h"
+
+namespace cuda_double_test {
+namespace {
+
+// Whether it comes true in its time.
+bool comes(const std::function<bool()>& what) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!what()) {
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+class Launches : public NcclJobs {
+ protected:
+  // `body` with a variable whose communicator is there.
+  static void run_formed(const std::function<void(DeviceRank&)>& body, bool manual) {
+    run(
+        1, [](DeviceRank& own) { own.add("w"); },
+        [&](DeviceRank& own) {
+          const DeviceNumbers<float> given(std::vector<float>(kCount, 1));
+          const uint64_t step = own.begin();
+          DeviceRank::finish({own.reduce(step, own.slice(0, given.address())), own.end(step)});
+          body(own);
+        },
+        [&](parallax_options_t* options) { options->manual_progress = manual ? 1 : 0; });
+  }
+};
+
+// Given a job that nobody drives, expect the sum of a call behind which nothing is called.
+TEST_F(Launches, ACallLaunchesWhatIsDue) {
+  run_formed(
+      [](DeviceRank& own) {
+        const Stream stream;
+        const DeviceNumbers<float> given(std::vector<float>(kCount, 3));
+        const DeviceNumbers<float> into(std::vector<float>(kCount, 0));
+        const uint64_t step = own.begin();
+        parallax_slice_t slice = own.slice(0, given.address(), stream.get());
+        slice.into = into.address();
+        parallax_request_t* const request = own.reduce(step, slice);
+        EXPECT_TRUE(comes([&] { return into.host()[kCount - 1] == 3; }));
+        DeviceRank::finish({request, own.end(step)});
+      },
+      true);
+}
+
+// A host function takes the caller longer than all other calls of a launch.
+TEST_F(Launches, WhoLooksIsNotWoken) {
+  const parallax::testkit::EnvironmentVariable spin("PARALLAX_SPIN_US", "1000000");
+  run_formed(
+      [](DeviceRank& own) {
+        const Stream stream;
+        const DeviceNumbers<float> given(std::vector<float>(kCount, 3));
+        const uint64_t before = cuda_double_calls("cuLaunchHostFunc");
+        for (int i = 0; i < 5; ++i) {
+          const uint64_t step = own.begin();
+          DeviceRank::finish(
+              {own.reduce(step, own.slice(0, given.address(), stream.get())), own.end(step)});
+        }
+        EXPECT_EQ(cuda_double_calls("cuLaunchHostFunc"), before);
+      },
+      true);
+}
+
+TEST_F(Launches, WhoSleepsIsWoken) {
+  const parallax::testkit::EnvironmentVariable spin("PARALLAX_SPIN_US", "0");
+  run_formed(
+      [](DeviceRank& own) {
+        const Stream stream;
+        const DeviceNumbers<float> given(std::vector<float>(kCount, 3));
+        const uint64_t step = own.begin();
+        const uint64_t before = cuda_double_calls("cuLaunchHostFunc");
+        cuda_double_hold(stream.get(), 1);
+        EXPECT_EQ(cuMemsetD8Async(given.pointer(), 0, 4, stream.get()), CUDA_SUCCESS);
+        parallax_request_t* const request =
+            own.reduce(step, own.slice(0, given.address(), stream.get()));
+        std::thread waiter([&] { EXPECT_EQ(DeviceRank::wait(request), PARALLAX_OK); });
+        EXPECT_TRUE(comes([&] { return cuda_double_calls("cuLaunchHostFunc") > before; }));
+        cuda_double_hold(stream.get(), 0);
+        waiter.join();
+        DeviceRank::finish({request, own.end(step)});
+      },
+      true);
+}
+
+}  // namespace
+}  // namespace cuda_double_test
