@@ -243,7 +243,8 @@ PARALLAX_DEVICE void scan_heads(const Key* __restrict keys, uint32_t count, Key 
 template <typename Id, typename Key>
 PARALLAX_DEVICE void lay_out_segments(const Key* __restrict keys, uint32_t count, Key padding,
                                       const uint32_t* heads, const uint32_t* totals, Id* unique_ids,
-                                      uint32_t* starts, uint32_t* unique_count) {
+                                      uint32_t* starts, uint32_t* unique_count,
+                                      uint32_t* long_count) {
   each_index(count, [&](uint64_t i) {
     const bool pads = keys[i] == padding;
     const uint32_t here = static_cast<uint32_t>(i), place = heads[i] + totals[i / kTileRows];
@@ -257,21 +258,28 @@ PARALLAX_DEVICE void lay_out_segments(const Key* __restrict keys, uint32_t count
     if (i + 1 < count) return;
     const uint32_t all = place + (head ? 1 : 0);
     *unique_count = all;
+    *long_count = 0;
     if (!pads) starts[all] = count;
   });
 }
 
 // kWidth elements of a row are one thread's, which loads those of kAhead rows before it adds them.
+// Ids with many rows it only lists: one thread after the other would wait for each of them.
 template <uint32_t kWidth, typename T>
 PARALLAX_DEVICE void sum_segments(const Pack<T, kWidth>* __restrict rows,
                                   const uint32_t* __restrict order,
                                   const uint32_t* __restrict starts, const uint32_t* unique_count,
-                                  Pack<float, kWidth>* sums, uint32_t packs, uint32_t lane_bits) {
+                                  Pack<float, kWidth>* sums, uint32_t packs, uint32_t lane_bits,
+                                  uint32_t* long_ones, uint32_t* long_count) {
   constexpr uint32_t kAhead = 4;
   each_element(*unique_count, packs, lane_bits, [&](uint64_t unique, uint32_t e) {
     Pack<float, kWidth> sum = {};
-    const uint32_t end = starts[unique + 1];
-    for (uint32_t k = starts[unique]; k < end; k += kAhead) {
+    const uint32_t first = starts[unique], end = starts[unique + 1];
+    if (end - first >= kLongRows) {
+      if (e == 0) long_ones[add_atomically(long_count, 1)] = static_cast<uint32_t>(unique);
+      return;
+    }
+    for (uint32_t k = first; k < end; k += kAhead) {
       Pack<T, kWidth> there[kAhead] = {};
       for (uint32_t a = 0; a < kAhead; ++a) {
         if (k + a < end) there[a] = rows[static_cast<uint64_t>(order[k + a]) * packs + e];
@@ -283,6 +291,62 @@ PARALLAX_DEVICE void sum_segments(const Pack<T, kWidth>* __restrict rows,
     }
     sums[unique * packs + e] = sum;
   });
+}
+
+// Those that were listed: a block has a slice of kSlicePacks packs of one of them at a time, which
+// all its threads bring to shared memory, as many rows as there is room for; then each element has
+// a thread that adds them, one after the other.
+template <uint32_t kWidth, typename T>
+PARALLAX_DEVICE void sum_long_segments(const Pack<T, kWidth>* __restrict rows,
+                                       const uint32_t* __restrict order,
+                                       const uint32_t* __restrict starts, const uint32_t* long_ones,
+                                       const uint32_t* long_count, float* sums, uint32_t packs) {
+  constexpr uint32_t kAtOnce = kBlockThreads / kSlicePacks;
+  constexpr uint32_t kFit = 32768 / (kAtOnce * kSlicePacks * sizeof(Pack<T, kWidth>));
+  constexpr uint32_t kEach = kFit < 16 ? kFit : 16;  // in registers at once
+  constexpr uint32_t kRows = kEach * kAtOnce;
+  constexpr uint32_t kSlice = kSlicePacks * kWidth;  // elements
+  PARALLAX_SHARED Pack<T, kWidth> here[kRows * kSlicePacks];
+  PARALLAX_SHARED float sum[kSlice];
+  const uint32_t slices = (packs + kSlicePacks - 1) / kSlicePacks;
+  const uint64_t items = static_cast<uint64_t>(*long_count) * slices;
+  for (uint64_t item = block_index(); item < items; item += block_count()) {
+    const uint32_t unique = long_ones[item / slices];
+    const uint32_t first_pack = static_cast<uint32_t>(item % slices) * kSlicePacks;
+    const uint32_t left = packs - first_pack, own = left < kSlicePacks ? left : kSlicePacks;
+    const uint32_t end = starts[unique + 1];
+    each_thread([&](uint32_t thread) {
+      if (thread < kSlice) sum[thread] = 0;
+    });
+    for (uint32_t k = starts[unique]; k < end; k += kRows) {
+      const uint32_t count = end - k < kRows ? end - k : kRows;
+      each_thread([&](uint32_t thread) {
+        const uint32_t pack = thread % kSlicePacks;
+        if (pack >= own) return;
+        Pack<T, kWidth> there[kEach] = {};
+        for (uint32_t a = 0; a < kEach; ++a) {
+          const uint32_t row = a * kAtOnce + thread / kSlicePacks;
+          if (row >= count) continue;
+          there[a] = rows[static_cast<uint64_t>(order[k + row]) * packs + first_pack + pack];
+        }
+        for (uint32_t a = 0; a < kEach; ++a) {
+          here[(a * kAtOnce + thread / kSlicePacks) * kSlicePacks + pack] = there[a];
+        }
+      });
+      each_thread([&](uint32_t thread) {
+        if (thread >= own * kWidth) return;
+        float so_far = sum[thread];
+        for (uint32_t row = 0; row < count; ++row) {
+          so_far += addend(here[row * kSlicePacks + thread / kWidth].of[thread % kWidth]);
+        }
+        sum[thread] = so_far;
+      });
+    }
+    each_thread([&](uint32_t thread) {
+      if (thread >= own * kWidth) return;
+      sums[(static_cast<uint64_t>(unique) * packs + first_pack) * kWidth + thread] = sum[thread];
+    });
+  }
 }
 
 }  // namespace parallax::kernels

@@ -52,7 +52,10 @@ PARALLAX_DEVICE void each_element(uint64_t rows, uint32_t elements, uint32_t lan
   }
 }
 
-PARALLAX_DEVICE void add_atomically(uint32_t* to, uint32_t value) { atomicAdd(to, value); }
+// What was there.
+PARALLAX_DEVICE uint32_t add_atomically(uint32_t* to, uint32_t value) {
+  return atomicAdd(to, value);
+}
 PARALLAX_DEVICE void lower_atomically(uint32_t* to, uint32_t value) { atomicMin(to, value); }
 // Rounded to nearest, as std::sqrt.
 PARALLAX_DEVICE float square_root(float value) { return __fsqrt_rn(value); }

@@ -37,13 +37,22 @@ using namespace parallax::kernels;
        const uint32_t* count_here, uint32_t elements, uint32_t lane_bits, uint32_t* bad),   \
       { scatter_add(table, table_rows, ids, rows, count, count_here, elements, lane_bits, bad); })
 
-#define PARALLAX_SUM_PACKS(Type, width)                                              \
-  PARALLAX_KERNEL(                                                                   \
-      parallax_sum_##Type##_##width,                                                 \
-      (const Pack<Type, width>* rows, const uint32_t* order, const uint32_t* starts, \
-       const uint32_t* unique_count, Pack<float, width>* sums, uint32_t packs,       \
-       uint32_t lane_bits),                                                          \
-      { sum_segments<width, Type>(rows, order, starts, unique_count, sums, packs, lane_bits); })
+#define PARALLAX_SUM_PACKS(Type, width)                                                          \
+  PARALLAX_KERNEL(parallax_sum_##Type##_##width,                                                 \
+                  (const Pack<Type, width>* rows, const uint32_t* order, const uint32_t* starts, \
+                   const uint32_t* unique_count, Pack<float, width>* sums, uint32_t packs,       \
+                   uint32_t lane_bits, uint32_t* long_ones, uint32_t* long_count),               \
+                  {                                                                              \
+                    sum_segments<width, Type>(rows, order, starts, unique_count, sums, packs,    \
+                                              lane_bits, long_ones, long_count);                 \
+                  })                                                                             \
+  PARALLAX_KERNEL(                                                                               \
+      parallax_sum_long_##Type##_##width,                                                        \
+      (const Pack<Type, width>* rows, const uint32_t* order, const uint32_t* starts,             \
+       const uint32_t* long_ones, const uint32_t* long_count, float* sums, uint32_t packs),      \
+      {                                                                                          \
+        sum_long_segments<width, Type>(rows, order, starts, long_ones, long_count, sums, packs); \
+      })
 
 #define PARALLAX_SUM(Type)    \
   PARALLAX_SUM_PACKS(Type, 1) \
@@ -55,18 +64,19 @@ using namespace parallax::kernels;
                    uint64_t count),                                                              \
                   { sum_in_order(gathered, ends, ranks, factor, to, count); })
 
-#define PARALLAX_KEYS(Id, Key)                                                                   \
-  PARALLAX_KERNEL(parallax_keys_##Id##_##Key,                                                    \
-                  (const Id* ids, uint64_t table_rows, uint32_t count, Key padding, Key* keys,   \
-                   uint32_t* counts, uint32_t* bad),                                             \
-                  { make_keys(ids, table_rows, count, padding, keys, counts, bad); })            \
-  PARALLAX_KERNEL(                                                                               \
-      parallax_segments_##Id##_##Key,                                                            \
-      (const Key* keys, uint32_t count, Key padding, const uint32_t* heads,                      \
-       const uint32_t* totals, Id* unique_ids, uint32_t* starts, uint32_t* unique_count),        \
-      {                                                                                          \
-        lay_out_segments(keys, count, padding, heads, totals, unique_ids, starts, unique_count); \
-      })
+#define PARALLAX_KEYS(Id, Key)                                                                 \
+  PARALLAX_KERNEL(parallax_keys_##Id##_##Key,                                                  \
+                  (const Id* ids, uint64_t table_rows, uint32_t count, Key padding, Key* keys, \
+                   uint32_t* counts, uint32_t* bad),                                           \
+                  { make_keys(ids, table_rows, count, padding, keys, counts, bad); })          \
+  PARALLAX_KERNEL(parallax_segments_##Id##_##Key,                                              \
+                  (const Key* keys, uint32_t count, Key padding, const uint32_t* heads,        \
+                   const uint32_t* totals, Id* unique_ids, uint32_t* starts,                   \
+                   uint32_t* unique_count, uint32_t* long_count),                              \
+                  {                                                                            \
+                    lay_out_segments(keys, count, padding, heads, totals, unique_ids, starts,  \
+                                     unique_count, long_count);                                \
+                  })
 
 #define PARALLAX_SORT(Key)                                                                  \
   PARALLAX_KERNEL(parallax_digits_##Key,                                                    \

@@ -117,6 +117,7 @@ class Launcher {
   struct Segments {
     uint32_t count = 0;  // of rows that were given
     CUdeviceptr order = 0, starts = 0;
+    CUdeviceptr long_ones = 0, long_count = 0;  // of many rows
   };
   CUresult sum_segments(CUstream stream, const DeviceRows& rows, const Segments& segments,
                         const Coalesced& to);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Coalescing: the kernels of coalesce_kernels.h one after the other, and their work memory. It has
 // keys and places twice, to sort from one into the other; a number for each key; the counts of
-// digits by tile; totals of digits and tiles; and where segments begin.
+// digits by tile; totals of digits and tiles; where segments begin; and
+// those of many rows.
 #include <algorithm>
 #include <bit>
 
@@ -30,11 +31,14 @@ class Work {
     counts = take(uint64_t{tiles_of(count)} * kDigits * 4);
     totals = take(uint64_t{std::max(tiles_of(count), kDigits)} * 4);
     starts = take((uint64_t{count} + 1) * 4);
+    long_count = take(4);
+    long_ones = take((uint64_t{count} / kLongRows + 1) * 4);
   }
   CUdeviceptr end() const { return end_; }
 
   CUdeviceptr keys[2] = {}, order[2] = {};
   CUdeviceptr heads = 0, counts = 0, totals = 0, starts = 0;
+  CUdeviceptr long_count = 0, long_ones = 0;
 
  private:
   CUdeviceptr take(uint64_t bytes) {
@@ -87,12 +91,13 @@ CUresult Launcher::coalesce_keys(CUstream stream, const DeviceIds& ids, const De
   }
   if (code == CUDA_SUCCESS) code = launch(stream, "parallax_scan_totals", 1, work.totals, tiles);
   if (code == CUDA_SUCCESS) {
-    code =
-        launch(stream, "parallax_segments" + both, blocks_of(ids.count), work.keys[from], ids.count,
-               padding, work.heads, work.totals, to.unique_ids, work.starts, to.unique_count);
+    code = launch(stream, "parallax_segments" + both, blocks_of(ids.count), work.keys[from],
+                  ids.count, padding, work.heads, work.totals, to.unique_ids, work.starts,
+                  to.unique_count, work.long_count);
   }
   if (code != CUDA_SUCCESS || rows.elements == 0) return code;
-  return sum_segments(stream, rows, {ids.count, order, work.starts}, to);
+  return sum_segments(stream, rows,
+                      {ids.count, order, work.starts, work.long_ones, work.long_count}, to);
 }
 
 // Four elements at once where rows and sums lie so that they may be loaded so.
@@ -103,10 +108,17 @@ CUresult Launcher::sum_segments(CUstream stream, const DeviceRows& rows, const S
   const bool fit = rows.elements % kPack == 0 && rows.rows % pack_bytes == 0 && to.sums % 16 == 0;
   const uint32_t width = fit ? kPack : 1, packs = rows.elements / width;
   const Shape shape = shape_of_rows(segments.count, packs);
-  return launch(stream,
-                "parallax_sum_" + std::string(dtype_name(rows.dtype)) + "_" + std::to_string(width),
-                shape.blocks, rows.rows, segments.order, segments.starts, to.unique_count, to.sums,
-                packs, shape.lane_bits);
+  const std::string type = std::string(dtype_name(rows.dtype)) + "_" + std::to_string(width);
+  const CUresult code = launch(stream, "parallax_sum_" + type, shape.blocks, rows.rows,
+                               segments.order, segments.starts, to.unique_count, to.sums, packs,
+                               shape.lane_bits, segments.long_ones, segments.long_count);
+  const uint64_t slices = (packs + kSlicePacks - 1) / kSlicePacks;
+  const uint64_t long_most = segments.count / kLongRows * slices;
+  if (code != CUDA_SUCCESS || long_most == 0) return code;
+  return launch(stream, "parallax_sum_long_" + type,
+                static_cast<uint32_t>(std::min<uint64_t>(long_most, blocks_max_)), rows.rows,
+                segments.order, segments.starts, segments.long_ones, segments.long_count, to.sums,
+                packs);
 }
 
 CUresult Launcher::coalesce(CUstream stream, const DeviceIds& ids, const DeviceRows& rows,

@@ -12,6 +12,10 @@ inline constexpr uint32_t kTileRows = 1024;
 inline constexpr uint32_t kDigitBits = 7;
 inline constexpr uint32_t kDigits = 1u << kDigitBits;
 
+// Rows of one id from which on blocks share them, each some neighbouring packs (numbers.h).
+inline constexpr uint32_t kLongRows = 64;
+inline constexpr uint32_t kSlicePacks = 4;
+
 // Which of the ranks that are summed in order come last of their host's: a bit each.
 inline constexpr uint32_t kSumRanksMax = 4096;
 struct HostEnds {

@@ -69,7 +69,9 @@ void each_element(uint64_t rows, uint32_t elements, uint32_t lane_bits, Body bod
   });
 }
 
-inline void add_atomically(uint32_t* to, uint32_t value) { *to += value; }
+inline uint32_t add_atomically(uint32_t* to, uint32_t value) {
+  return std::exchange(*to, *to + value);
+}
 inline void lower_atomically(uint32_t* to, uint32_t value) { *to = std::min(*to, value); }
 inline float square_root(float value) { return std::sqrt(value); }
 inline uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }

@@ -80,6 +80,25 @@ TEST_F(CoalesceKernel, OfEveryWidthAndDtype) {
   }
 }
 
+// Of an id among others, as many as one thread sums, a block at once, and a block again and again.
+TEST_F(CoalesceKernel, OfIdsWithManyRows) {
+  std::mt19937_64 random(4);
+  for (const uint32_t many : {kLongRows - 1, kLongRows, 511u, 513u, 1025u, 4100u}) {
+    for (const uint32_t elements : {1, 4, 7, 16, 20, 100}) {
+      for (const uint32_t dtype : {PARALLAX_F32, PARALLAX_F16, PARALLAX_BF16, PARALLAX_F64}) {
+        if (many > 1025 && elements > 20) continue;
+        SCOPED_TRACE(testing::Message()
+                     << many << " rows, " << dtype_name(dtype) << " x " << elements);
+        Ids ids = draw_ids(random, Spread::kSkewed, 100, 60);
+        ids.insert(ids.end(), many, 61);
+        ids.insert(ids.end(), kLongRows + 1, 3);
+        std::shuffle(ids.begin(), ids.end(), random);
+        expect_sums(ids, 64, dtype, elements, elements % 2 == 0);
+      }
+    }
+  }
+}
+
 // As many passes as the ids have digits; an id may be all ones but the last bit.
 TEST_F(CoalesceKernel, OfTablesOfEverySize) {
   for (const int bits : {1, 4, 5, 6, 10, 20, 31, 33, 40, 62}) {

@@ -3,6 +3,7 @@
 #ifndef PARALLAX_TESTS_CUDA_ON_DEVICE_ROWS_H_
 #define PARALLAX_TESTS_CUDA_ON_DEVICE_ROWS_H_
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -19,7 +20,7 @@ namespace parallax::kernels {
 using Ids = std::vector<int64_t>;
 inline std::vector<int32_t> narrow_ids(const Ids& ids) { return {ids.begin(), ids.end()}; }
 
-enum class Spread { kUniform, kSkewed, kSame, kPadding, kDistinct };
+enum class Spread { kUniform, kSkewed, kZipf, kSame, kPadding, kDistinct };
 
 inline Ids draw_ids(std::mt19937_64& random, Spread spread, size_t count, uint64_t table_rows) {
   Ids ids(count);
@@ -35,6 +36,12 @@ inline Ids draw_ids(std::mt19937_64& random, Spread spread, size_t count, uint64
                              : static_cast<int64_t>(static_cast<double>(table_rows - 1) * share *
                                                     share * share * share);
         break;
+      case Spread::kZipf: {  // about 1: the logarithm is uniform
+        const double part = static_cast<double>(random() >> 11) / static_cast<double>(1ull << 53);
+        const double rank = std::exp(part * std::log(static_cast<double>(table_rows)));
+        ids[i] = static_cast<int64_t>(rank) - 1;
+        break;
+      }
       case Spread::kSame:
         ids[i] = static_cast<int64_t>(table_rows - 1);
         break;
@@ -49,11 +56,13 @@ inline Ids draw_ids(std::mt19937_64& random, Spread spread, size_t count, uint64
   return ids;
 }
 
-// `count` numbers of a dtype, as bytes.
+// `count` numbers of a dtype, as bytes; some are so much larger than others that sums of them round,
+// by the order of the addends.
 inline std::vector<std::byte> draw_numbers(std::mt19937_64& random, uint32_t dtype, size_t count) {
   std::vector<double> values(count);
   for (double& value : values) {
     value = static_cast<double>(static_cast<int>(random() % 20001) - 10000) / 1024;
+    value = std::ldexp(value, static_cast<int>(random() % 12));
     if (dtype == PARALLAX_F64) value *= 1 + 1e-9;  // no float
   }
   std::vector<std::byte> bytes(count * bytes_of_dtype(dtype));
