@@ -33,6 +33,7 @@ namespace {
 constexpr double kShareMost = 1.03, kMoreUsMost = 3.0;
 constexpr size_t kBytesJudgedByShare = 1 << 20;
 constexpr int kWarmUps = 10, kTurns = 50;
+constexpr int kSharedTurns = 15;  // of tens of milliseconds each
 
 double now_us() {
   using Clock = std::chrono::steady_clock;
@@ -48,6 +49,7 @@ double median(std::vector<double> values) {
 struct Shape {
   uint32_t ranks = 1;
   bool bound = true;
+  int turns = kTurns;
   bool judged = true;
   bool placed = false;  // one variable, in memory of the job's, at a place
   std::vector<size_t> bytes;
@@ -231,7 +233,7 @@ bool measure(uint32_t rank, int device, const Shape& shape, const std::string& r
   own.expect_sums(0);
   Raw raw(rank, shape.ranks, meeting.id(rank, which), own.device());
   std::vector<double> ours, theirs;
-  for (int turn = 0; turn < (shape.bound ? kWarmUps + kTurns : 2); ++turn) {
+  for (int turn = 0; turn < (shape.bound ? kWarmUps + shape.turns : 2); ++turn) {
     meeting.wait();
     const double one = own.reduce(0);
     meeting.wait();
@@ -264,6 +266,7 @@ bool measure_all(uint32_t rank, int device, const Shape& all, const std::string&
     const bool placed = i >= all.bytes.size();
     const Shape shape = {.ranks = all.ranks,
                          .bound = all.bound,
+                         .turns = all.turns,
                          .judged = all.judged && all.ranks > 1 && !placed,
                          .placed = placed,
                          .bytes = {all.bytes[i % all.bytes.size()]}};
@@ -306,6 +309,7 @@ int run_on_devices(Shape shape) {
 int run_on_one(Shape shape, uint32_t ranks) {
   shape.ranks = ranks;
   shape.judged = false;  // the device runs one process after the other
+  shape.turns = kSharedTurns;
   const std::string folder = std::filesystem::temp_directory_path() / "parallax_gpu_XXXXXX";
   std::string made = folder;
   if (mkdtemp(made.data()) == nullptr) failed("mkdtemp");
