@@ -19,12 +19,17 @@ JobGroups::JobGroups(EngineOptions options, Transport& transport, const Clock& c
       clock_(clock),
       compute_(compute),
       completed_(std::move(completed)) {
-  groups_.push_back({.engine = std::make_unique<Engine>(with_others(options_), shares_.whole(),
-                                                        clock_, compute_, completed_)});
+  groups_.push_back(JobGroup::of(0, std::make_unique<Engine>(with_others(options_), shares_.whole(),
+                                                             clock_, compute_, completed_)));
   let_split(whole());
 }
 
 JobGroups::~JobGroups() = default;
+
+JobGroups::JobGroup JobGroups::JobGroup::of(uint32_t number, std::unique_ptr<Engine> engine) {
+  const DeviceLaunches& launches = engine->job_calls().launches();
+  return {.number = number, .engine = std::move(engine), .launches = &launches};
+}
 
 Status JobGroups::start() { return whole().start(); }
 
@@ -95,7 +100,7 @@ Status JobGroups::open_part(const Engine& from, uint32_t number, std::span<const
                                            compute_, completed_);
     started = engine->start();
     let_split(*engine);
-    if (started.ok()) groups_.push_back({.number = number, .engine = std::move(engine)});
+    if (started.ok()) groups_.push_back(JobGroup::of(number, std::move(engine)));
   } catch (...) {
     shares_.remove(epoch_of(number));  // nobody listens there
     throw;
@@ -179,15 +184,14 @@ int64_t JobGroups::next_deadline_ns() const {
 
 void JobGroups::arm_devices() {
   for (const JobGroup& group : groups_) {
-    Communicator* const communicator = group.engine->job_calls().launches().communicator();
+    Communicator* const communicator = group.launches->communicator();
     if (communicator != nullptr) communicator->arm();
   }
 }
 
-bool JobGroups::launches_busy() {
-  return std::any_of(groups_.begin(), groups_.end(), [](const JobGroup& group) {
-    return group.engine->job_calls().launches().busy();
-  });
+bool JobGroups::launches_busy() const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const JobGroup& group) { return group.launches->busy(); });
 }
 
 bool JobGroups::flushed() const {

@@ -47,7 +47,7 @@ class JobGroups {
   // Somebody sleeps, or is about to: what ends on devices wakes him.
   void arm_devices();
   // Launches are under way, or wait.
-  bool launches_busy();
+  bool launches_busy() const;
   bool flushed() const;
   bool needs_pass() const;
   bool speaking() const;
@@ -92,6 +92,9 @@ class JobGroups {
     uint32_t number = 0;
     bool held = false, retired = false;
     std::unique_ptr<Engine> engine;
+    const DeviceLaunches* launches = nullptr;  // of the engine, which is not to be disturbed
+
+    static JobGroup of(uint32_t number, std::unique_ptr<Engine> engine);
   };
 
   const JobGroup& find(uint32_t number) const;

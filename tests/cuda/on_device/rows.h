@@ -56,8 +56,8 @@ inline Ids draw_ids(std::mt19937_64& random, Spread spread, size_t count, uint64
   return ids;
 }
 
-// `count` numbers of a dtype, as bytes; some are so much larger than others that sums of them round,
-// by the order of the addends.
+// `count` numbers of a dtype, as bytes; some are so much larger than others that sums of them
+// round, by the order of the addends.
 inline std::vector<std::byte> draw_numbers(std::mt19937_64& random, uint32_t dtype, size_t count) {
   std::vector<double> values(count);
   for (double& value : values) {
