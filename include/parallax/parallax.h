@@ -830,7 +830,8 @@ typedef struct parallax_slice {
                     * buffers are ready: what was put on it before the call is done before they are
                     * read or written, ids in host memory too. NULL: the legacy default stream. One
                     * that is being captured into a graph is UNSUPPORTED. It may be destroyed after
-                    * the call */
+                    * the call. Calls and waits are not to be made within ncclGroupStart and
+                    * ncclGroupEnd of the program's own, which would hold back sums of NCCL's */
   uint32_t memory; /* parallax_memory_t of values and into. HOST with a device's address, and CUDA
                     * with one of the host, are INVALID where the driver can tell (HOST: once the
                     * job has used a device). Ids may then lie on the same device or in host memory:

@@ -226,6 +226,7 @@ Status DeviceLaunches::advance(int64_t now_ns) {
 
 Status DeviceLaunches::launch_due() {
   if (communicator_ == nullptr || given_up_) return {};
+  say_next();
   DeviceLeg leg = DeviceLeg::kAll;
   while (!held_ && communicator_->ready() && is_due(&leg)) {
     PARALLAX_RETURN_IF_ERROR(launch_next(leg));
@@ -358,7 +359,8 @@ bool DeviceLaunches::busy() const {
   if (communicator_ == nullptr)
     return !given_up_ && (options_.out_of != nullptr || next_is_there());
   if (given_up_) return !given_back_;
-  return communicator_->to_be_asked() || !under_way_.empty();
+  return communicator_->to_be_asked() || !under_way_.empty() ||
+         (order_ != nullptr && next_is_there());
 }
 
 uint32_t DeviceLaunches::waits_for(uint32_t variable, uint64_t step) const {

@@ -210,7 +210,7 @@ Status CudaCommunicator::look_at_events() {
 }
 
 void CudaCommunicator::arm() {
-  if (under_way_.empty() || phase_ == Phase::kAborted) return;
+  if (under_way_.empty() || phase_ == Phase::kAborted || wakes_.armed_for(ended() + 1)) return;
   const ContextScope scope(driver_, parts_.context);
   if (scope.status() == CUDA_SUCCESS) wakes_.wake_behind(under_way_.front(), ended() + 1);
 }

@@ -149,9 +149,7 @@ class CudaCommunicator final : public Communicator {
   uint64_t launched_ = 0;
   std::deque<CUevent> under_way_;  // the end of each launch, in order
   EventPool events_;
-  // Aborted: it was idle; it is NCCL's no more; behind all.
-  bool was_idle_ = false, over_ = false;
-  CUevent last_ = nullptr;
+  bool was_idle_ = false, over_ = false;   // aborted: it was idle; it is NCCL's no more
   std::vector<DeviceReduction> together_;  // what is launched, all with buffers
   std::vector<NcclCall> calls_;            // of it, as one
   std::unique_ptr<GatheredSums> sums_;     // in order; none: NCCL sums

@@ -44,7 +44,7 @@ void CudaCommunicator::end_with_nccl() {
   if (communicator_ != nullptr) nccl_.ncclCommAbort(communicator_);
 }
 
-// Whether NCCL has nothing of it any more; then what the stream has ends, and last_ behind it.
+// Whether NCCL has nothing of it any more; then what the streams have ends.
 bool CudaCommunicator::given_up() {
   if (over_) return true;
   if (kin_.parent != nullptr && !kin_.parent->given_up()) return false;
@@ -67,26 +67,21 @@ bool CudaCommunicator::given_up() {
   static_cast<void>(memory_.take());
   end_lending();
   const ContextScope scope(driver_, parts_.context);
-  if (scope.status() != CUDA_SUCCESS || events_.take(&last_) != CUDA_SUCCESS) return true;
+  if (scope.status() != CUDA_SUCCESS || stream_ == nullptr) return true;
   // A context that has failed runs nothing of it.
   if (legs_ != nullptr) static_cast<void>(legs_->join(stream_));
-  static_cast<void>(wakes_.join(stream_, last_));
-  if (driver_.cuEventRecord(last_, stream_) != CUDA_SUCCESS) {
-    events_.give_back(std::exchange(last_, nullptr));
-  }
+  wakes_.wake_at_end(stream_);
   return true;
 }
 
 // A context that has failed executes nothing any more, and says so.
 bool CudaCommunicator::quiet() {
   if (phase_ != Phase::kAborted || !given_up()) return false;
-  if (last_ == nullptr) return true;
   const ContextScope scope(driver_, parts_.context);
-  CUresult error = scope.status();
-  if (error == CUDA_SUCCESS && !passed(last_, &error)) return false;
+  const bool asked = scope.status() == CUDA_SUCCESS;
+  if (asked && (under_way(driver_, stream_) || wakes_.under_way())) return false;
   for (CUevent event : under_way_) events_.give_back(event);
   under_way_.clear();
-  events_.give_back(std::exchange(last_, nullptr));
   return true;
 }
 

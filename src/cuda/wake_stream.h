@@ -14,6 +14,11 @@
 
 namespace parallax {
 
+// A stream has something to do. One that has failed has not.
+inline bool under_way(const DriverApi& api, CUstream stream) {
+  return stream != nullptr && api.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY;
+}
+
 class WakeStream {
  public:
   // `wake` is called by the driver's threads.
@@ -30,19 +35,16 @@ class WakeStream {
   }
   // Once for each number that is not 0. Where it cannot wake, whoever looks now and then finds the
   // end nevertheless.
+  bool armed_for(uint64_t number) const { return armed_for_ == number; }
   void wake_behind(CUevent end, uint64_t number) {
-    if (armed_for_ == number) return;
     armed_for_ = number;
     if (api_.cuStreamWaitEvent(stream_, end, CU_EVENT_WAIT_DEFAULT) != CUDA_SUCCESS) return;
     api_.cuLaunchHostFunc(stream_, call_wake, wake_.get());
   }
-  // What follows on that stream comes behind all that wakes, by an event of the caller's.
-  CUresult join(CUstream stream, CUevent turn) {
-    if (armed_for_ == 0) return CUDA_SUCCESS;
-    const CUresult error = api_.cuEventRecord(turn, stream_);
-    return error == CUDA_SUCCESS ? api_.cuStreamWaitEvent(stream, turn, CU_EVENT_WAIT_DEFAULT)
-                                 : error;
-  }
+  // Behind what another stream has now.
+  void wake_at_end(CUstream stream) { api_.cuLaunchHostFunc(stream, call_wake, wake_.get()); }
+  // Something is still to wake.
+  bool under_way() const { return parallax::under_way(api_, stream_); }
   void close() {
     if (stream_ != nullptr) api_.cuStreamDestroy_v2(std::exchange(stream_, nullptr));
   }

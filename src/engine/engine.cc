@@ -230,7 +230,7 @@ void Engine::pass() {
   for (int i = 0; i < kRoundsMax; ++i) {
     bool moved = false;
     const uint64_t stood = steps_over(window);
-    const bool steps_alone = advance();
+    const bool steps_alone = advance(&moved);
     while (ComputeJob* job =
                group_.compute().take_done()) {  // those done inline were submitted now
       job->done(*job);
@@ -249,7 +249,7 @@ void Engine::pass() {
 }
 
 // True: there was nothing but steps.
-bool Engine::advance() {
+bool Engine::advance(bool* moved) {
   const Status& failure = failure_.status();
   if (!failure.ok()) {
     // The notice goes out before requests complete: the program may end with its first error.
@@ -272,7 +272,7 @@ bool Engine::advance() {
   }
   const Status steps = step_calls_.advance();
   if (!steps.ok()) failure_.abort(steps);
-  if (!steps_alone) seldom_calls_.advance_behind();
+  if (!steps_alone && failure.ok()) *moved = seldom_calls_.advance_behind();
   return steps_alone && failure.ok();
 }
 

@@ -196,7 +196,7 @@ class Engine final : private Receiver {
   template <typename Body>
   bool guarded(Body body);
   void finish_unborrowed(const Status& status);
-  bool advance();
+  bool advance(bool* moved);
 
   const EngineOptions options_;
   Transport& transport_;

@@ -189,9 +189,11 @@ void JobGroups::arm_devices() {
   }
 }
 
-bool JobGroups::launches_busy() const {
-  return std::any_of(groups_.begin(), groups_.end(),
-                     [](const JobGroup& group) { return group.launches->busy(); });
+bool JobGroups::devices_reduce() const {
+  return std::any_of(groups_.begin(), groups_.end(), [](const JobGroup& group) {
+    const Communicator* const communicator = group.launches->communicator();
+    return communicator != nullptr && communicator->launched() > communicator->ended();
+  });
 }
 
 bool JobGroups::flushed() const {

@@ -46,8 +46,8 @@ class JobGroups {
   int64_t next_deadline_ns() const;
   // Somebody sleeps, or is about to: what ends on devices wakes him.
   void arm_devices();
-  // Launches are under way, or wait.
-  bool launches_busy() const;
+  // Devices are at something that was launched.
+  bool devices_reduce() const;
   bool flushed() const;
   bool needs_pass() const;
   bool speaking() const;

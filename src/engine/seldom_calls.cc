@@ -32,10 +32,15 @@ void SeldomCalls::advance_before() {
   parts_.job_calls.advance_commit();
 }
 
-void SeldomCalls::advance_behind() {
+bool SeldomCalls::advance_behind() {
   // What calls have just given goes at once: the next pass may be another thread's, which sleeps.
-  const Status launches = launches_.launch_due();
-  if (!launches.ok()) return parts_.failure.abort(launches);
+  const Communicator* const communicator = launches_.communicator();
+  const uint64_t before = communicator == nullptr ? 0 : communicator->launched();
+  const Status launched = launches_.launch_due();
+  if (!launched.ok()) {
+    parts_.failure.abort(launched);
+    return true;
+  }
   parts_.row_calls.advance();
   const Status collectives = parts_.collective_calls.advance();
   if (!collectives.ok()) parts_.failure.abort(collectives);
@@ -43,6 +48,7 @@ void SeldomCalls::advance_behind() {
   if (parts_.phase.closing() && parts_.collective_calls.rounds().said()) {
     parts_.job_calls.advance_close();
   }
+  return communicator != nullptr && communicator->launched() > before;
 }
 
 }  // namespace parallax

@@ -44,7 +44,8 @@ class SeldomCalls {
   // Move on what comes before the steps of a pass, and what comes behind them. Either may end the
   // job.
   void advance_before();
-  void advance_behind();
+  // True: it has launched what calls had just given; who waits for that was asked before.
+  bool advance_behind();
 
  private:
   const Parts parts_;

@@ -326,7 +326,7 @@ bool Progress::wait_for(std::span<Request* const> requests, int64_t timeout_ns) 
 // Passes until all are done or the deadline is over, at least one; *now_ns is when the last began.
 bool Progress::drive(std::span<Request* const> requests, WaitEnd* end, int64_t* now_ns) {
   int idle_passes = 0;
-  bool quietly = true;
+  bool quietly = true, looks_for_devices = true;
   int64_t idle_ns = *now_ns;
   while (true) {
     const bool moved = pass_for(requests, now_ns);
@@ -337,6 +337,7 @@ bool Progress::drive(std::span<Request* const> requests, WaitEnd* end, int64_t* 
       if (quietly && idle_passes >= kIdlePasses) spin_.found();
       idle_passes = 0;
       quietly = true;
+      looks_for_devices = true;
       continue;
     }
     // Not before: what moved last may have taken long.
@@ -348,21 +349,21 @@ bool Progress::drive(std::span<Request* const> requests, WaitEnd* end, int64_t* 
       quietly = false;
       spin_.vain();
     }
-    if (looks_on(looked_ns)) {
+    if (looked_ns < spin_.whole_ns() || (looks_for_devices && looks_on(looked_ns))) {
       if (!quietly) sched_yield();
       continue;
     }
     block(requests, end->deadline_ns);
     idle_passes = 0;
     quietly = true;
+    looks_for_devices = false;  // it takes long
   }
 }
 
 bool Progress::looks_on(int64_t looked_ns) {
-  if (looked_ns < spin_.whole_ns()) return true;
   if (looked_ns >= spin_.for_devices_ns()) return false;
   const MutexLock lock(engine_mutex_);
-  return groups_->launches_busy();
+  return groups_->devices_reduce();
 }
 
 // Arms the transport and sleeps until it has something, wake() is called, or a timer is due.

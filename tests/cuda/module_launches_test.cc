@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <string>
 #include <thread>
 
 #include "cuda/module_ranks.h"
@@ -74,6 +75,12 @@ TEST_F(Launches, WhoLooksIsNotWoken) {
       true);
 }
 
+// By a bell, which in a job without a thread of progress nothing else rings.
+uint64_t bells(DeviceRank& own) {
+  const std::string key = "\"bells\":", stats = own.report(PARALLAX_REPORT_STATS);
+  return std::stoull(stats.substr(stats.find(key) + key.size()));
+}
+
 TEST_F(Launches, WhoSleepsIsWoken) {
   const parallax::testkit::EnvironmentVariable spin("PARALLAX_SPIN_US", "0");
   run_formed(
@@ -88,7 +95,9 @@ TEST_F(Launches, WhoSleepsIsWoken) {
             own.reduce(step, own.slice(0, given.address(), stream.get()));
         std::thread waiter([&] { EXPECT_EQ(DeviceRank::wait(request), PARALLAX_OK); });
         EXPECT_TRUE(comes([&] { return cuda_double_calls("cuLaunchHostFunc") > before; }));
+        const uint64_t rung = bells(own);
         cuda_double_hold(stream.get(), 0);
+        EXPECT_TRUE(comes([&] { return bells(own) > rung; }));
         waiter.join();
         DeviceRank::finish({request, own.end(step)});
       },

@@ -120,6 +120,8 @@ TEST_F(ModuleNcclFailures, EveryCodeOfEveryCallEndsTheJobAndNamesItself) {
 }
 
 TEST_F(ModuleNcclFailures, EveryCallOfTheDriverEndsTheJobOrGoesOn) {
+  // Who waits sleeps at once, so that there is somebody to be woken.
+  const parallax::testkit::EnvironmentVariable spin("PARALLAX_SPIN_US", "0");
   const char* const functions[] = {
       "cuCtxPushCurrent_v2", "cuStreamCreateWithPriority", "cuEventCreate", "cuEventRecord",
       "cuStreamWaitEvent",   "cuLaunchHostFunc",           "cuEventQuery"};

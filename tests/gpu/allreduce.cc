@@ -15,6 +15,7 @@
 // and not judged either. Status 77: NOT RUN, and why.
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -293,6 +294,7 @@ int run_on_devices(Shape shape) {
 
 [[noreturn]] void be_process(uint32_t rank, const Shape& shape, const std::string& folder,
                              Meeting& meeting) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   setenv("NCCL_HOSTID", ("parallax" + std::to_string(rank)).c_str(), 1);
   static_cast<void>(RawLibraries::get());
   {
@@ -321,15 +323,14 @@ int run_on_one(Shape shape, uint32_t ranks) {
   std::vector<pid_t> children;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     const pid_t child = fork();
-    if (child < 0) failed("fork");
     if (child == 0) be_process(rank, shape, made, meeting);
+    if (child < 0) failed("fork");  // those that are there end with this process
     children.push_back(child);
   }
   int worst = 0;
   for (size_t left = children.size(); left > 0; --left) {
     int status = 0;
-    const pid_t ended = wait(&status);
-    std::erase(children, ended);
+    std::erase(children, wait(&status));
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
     if (code != 0 && worst == 0) {
       worst = code;

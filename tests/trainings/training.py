@@ -81,11 +81,10 @@ def run_ranks(command, world):
                                   stderr=subprocess.STDOUT,
                                   env={**surroundings, "PARALLAX_RANK": str(rank)})
                  for rank in range(world)]
-        said = []
-        for rank in ranks:
-            try:
-                said.append(rank.communicate(timeout=TIMEOUT)[0])
-            finally:
+        try:
+            said = [rank.communicate(timeout=TIMEOUT)[0] for rank in ranks]
+        finally:
+            for rank in ranks:
                 rank.kill()
         if any(rank.returncode for rank in ranks):
             raise AssertionError("a rank failed:\n" + "\n".join(said))

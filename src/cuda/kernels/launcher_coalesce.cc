@@ -127,7 +127,9 @@ CUresult Launcher::coalesce(CUstream stream, const DeviceIds& ids, const DeviceR
   const bool fits = ids.width_bytes == 8
                         ? std::bit_width(ids.table_rows) < 64
                         : ids.width_bytes == 4 && std::bit_width(ids.table_rows) <= 32;
-  if (!taken || !fits) return CUDA_ERROR_INVALID_VALUE;
+  // Loops over rows go beyond the last in steps of some hundreds.
+  const bool counted = ids.count <= INT32_MAX;
+  if (!taken || !fits || !counted) return CUDA_ERROR_INVALID_VALUE;
   if (ids.count == 0) {
     last_call_ = "cuMemsetD8Async";
     return driver_.cuMemsetD8Async(to.unique_count, 0, sizeof(uint32_t), stream);

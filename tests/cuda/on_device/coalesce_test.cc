@@ -58,7 +58,7 @@ class CoalesceKernel : public KernelTest {
 TEST_F(CoalesceKernel, HasTheHostsBitsAtEveryShape) {
   std::mt19937_64 random(1);
   for (const Spread spread : {Spread::kUniform, Spread::kSkewed, Spread::kSame, Spread::kPadding}) {
-    for (const size_t count : {1, 2, 255, 2047, 2048, 2049, 5000}) {
+    for (const size_t count : {1, 2, 255, 1023, 1024, 1025, 5000}) {
       for (const bool wide : {false, true}) {
         SCOPED_TRACE(testing::Message() << "spread " << static_cast<int>(spread) << ", " << count
                                         << " ids, wide " << wide);
@@ -99,9 +99,10 @@ TEST_F(CoalesceKernel, OfIdsWithManyRows) {
   }
 }
 
-// As many passes as the ids have digits; an id may be all ones but the last bit.
+// As many passes as the ids have digits; an id may be all ones but the last bit. Up to 32 bits keys
+// have so many, of 64 bits ids too.
 TEST_F(CoalesceKernel, OfTablesOfEverySize) {
-  for (const int bits : {1, 4, 5, 6, 10, 20, 31, 33, 40, 62}) {
+  for (const int bits : {1, 6, 7, 8, 10, 14, 15, 20, 28, 31, 32, 33, 40, 62}) {
     for (const bool full : {false, true}) {
       const uint64_t table_rows = (uint64_t{1} << bits) - (full ? 1 : 0);
       const int64_t last = static_cast<int64_t>(table_rows) - 1;
@@ -113,10 +114,10 @@ TEST_F(CoalesceKernel, OfTablesOfEverySize) {
   }
 }
 
-// Enough for the totals of the scan to be scanned over more than a tile of their own.
+// Enough for the tiles' counts of a digit to be scanned over more than a tile of their own.
 TEST_F(CoalesceKernel, OfManyIds) {
   std::mt19937_64 random(3);
-  const Ids ids = draw_ids(random, Spread::kSkewed, 300000, 90000);
+  const Ids ids = draw_ids(random, Spread::kSkewed, kTileRows * (kTileRows + 3) + 5, 90000);
   expect_sums(ids, 90000, PARALLAX_F32, 1, true);
 }
 

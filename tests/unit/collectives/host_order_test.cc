@@ -179,6 +179,18 @@ TEST_F(HostOrderTest, TheNextStepWaitsForTheStage) {
 }
 
 // A peer's word that is not the next, or not that rank's to say, is refused.
+// Given a call behind which there is no pass, expect what is said and launched with it.
+TEST_F(HostOrderTest, ACallSaysAndLaunchesWhatIsNext) {
+  make({0, 0, 1, 1}, {kLarge, kLarge});
+  for (uint32_t rank = 0; rank < 4; ++rank) give(rank, 0, 1);
+  move();
+  ASSERT_EQ(at(0).legs(), "<0");
+  end(0);
+  give(0, 1, 1);
+  EXPECT_TRUE(at(0).launches.launch_due().ok());
+  EXPECT_EQ(at(0).legs(), "<0 <1");
+}
+
 TEST_F(HostOrderTest, WordsThatDoNotFitAreRefused) {
   make({0, 0, 0, 1, 1, 1}, {2, kLarge});
   std::vector<std::byte> id(sizeof(CommunicatorId));
