@@ -8,14 +8,16 @@ namespace parallax {
 
 namespace {
 
-// After a broken connection, for news of who is lost.
-constexpr int64_t kVerdictNs = 150 * kNanosecondsPerMillisecond;
+// After a broken connection, for news of who is lost; with the last pause less than 100 ms.
+constexpr int64_t kVerdictNs = 85 * kNanosecondsPerMillisecond;
 constexpr int64_t kVerdictPauseNs = 10 * kNanosecondsPerMillisecond;
+// After silence.
+constexpr int64_t kPatienceNs = 150 * kNanosecondsPerMillisecond;
 
 // Longer over the network: a rank that is silent there may itself be waiting for a rank of its
 // host, and reports that one when its own time is up.
 int64_t patience_ns(ContactWay way, int64_t lease_ns) {
-  return way == ContactWay::kNetwork ? std::max(2 * kVerdictNs, lease_ns / 5) : kVerdictNs;
+  return way == ContactWay::kNetwork ? std::max(2 * kPatienceNs, lease_ns / 5) : kPatienceNs;
 }
 
 }  // namespace
@@ -34,8 +36,8 @@ Status make_contact(const ContactMeans& means, ContactWay way, int64_t deadline_
   const bool silent = reached.code() == PARALLAX_TIMEOUT;
   // A rank that hung up may have had a reason, which it left at the rendezvous: that is asked for
   // before the rank is blamed.
-  int64_t judge_ns = means.clock.now_ns() + kVerdictNs;
-  if (silent) judge_ns += patience_ns(way, means.lease_ns) - kVerdictNs;
+  int64_t judge_ns =
+      means.clock.now_ns() + (silent ? patience_ns(way, means.lease_ns) : kVerdictNs);
   if (silent) judge_ns = std::min(judge_ns, deadline_ns);
   Status said = means.rendezvous.verdict();
   while (said.ok() && means.clock.now_ns() < judge_ns) {

@@ -74,8 +74,9 @@ class Membership {
   static constexpr int64_t kHeartbeatsPerLease = 4;
   static constexpr int64_t kLatenessesPerLease = 32;  // what is less counts as none
   static constexpr int64_t kLapseLeases = 4;          // as long as the others may take to leave
-  // How long until a suspicion is a loss: far longer than a notice takes through all ranks.
-  static constexpr int64_t kSuspicionNsMax = 150 * kNanosecondsPerMillisecond;
+  // How long until a suspicion is a loss: far longer than a notice takes through all ranks, and
+  // with passes as late as timers are still less than 100 ms.
+  static constexpr int64_t kSuspicionNsMax = 90 * kNanosecondsPerMillisecond;
   // A suspicion takes this many passes at least, so that a rank that was held up reads its messages
   // first.
   static constexpr int64_t kSuspicionPasses = 4;

@@ -62,17 +62,18 @@ int64_t run_alone(EngineWorld* world, int64_t ms) {
 TEST(EngineBlame, NewsOfAnotherWinOverABrokenConnection) {
   CommittedWorld world({0, 1, 2, 3});
   world.kill(1);
-  run_alone(&world, 100);
+  run_alone(&world, 70);
   EXPECT_TRUE(world.engine(0).failure().ok()) << world.engine(0).failure().message();
   send_notice(world.take_over(2), 0, 3);
   run_alone(&world, 10);
   EXPECT_TRUE(names(world.engine(0).failure(), 3)) << world.engine(0).failure().message();
 }
 
+// Within 100 ms of the pass that hears of it.
 TEST(EngineBlame, WithoutNewsABrokenConnectionIsALoss) {
   CommittedWorld world({0, 1, 2, 3});
   world.kill(2);
-  EXPECT_LT(run_alone(&world, kLong), kLong);
+  EXPECT_LE(run_alone(&world, kLong), 110);
   EXPECT_TRUE(names(world.engine(0).failure(), 2)) << world.engine(0).failure().message();
 }
 

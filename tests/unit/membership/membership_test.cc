@@ -135,6 +135,25 @@ TEST(Membership, ASuspicionRipens) {
   EXPECT_EQ(membership.expired(kLongLease), kNobody);
 }
 
+// Given passes that come when they are due, each late by a timer's slack, expect a suspicion to be
+// a loss within 100 ms of the break.
+TEST(Membership, ASuspicionIsSettledWithin100Ms) {
+  for (const int64_t lease_ms : {200, 500, 5000, 60000}) {
+    Membership membership({3, 5}, lease_ms * kNanosecondsPerMillisecond, 0);
+    Membership::Suspicion ripe;
+    membership.suspect(5, "it broke", 0);
+    int64_t now = 0;
+    for (bool settled = false; !settled && now < 1000 * kNanosecondsPerMillisecond;) {
+      now = std::max(now, membership.next_deadline_ns()) + kNanosecondsPerMillisecond;
+      membership.heard(3, now);
+      membership.passed(now);
+      while (membership.heartbeat_due(now) != kNobody) membership.sent(3, now);
+      settled = membership.take_ripe(&ripe);
+    }
+    EXPECT_LE(now, 100 * kNanosecondsPerMillisecond) << "lease " << lease_ms;
+  }
+}
+
 TEST(Membership, ASuspicionOutlivesOneLongPass) {
   Membership membership({3, 5}, 100 * kLease, 0);
   Membership::Suspicion ripe;
