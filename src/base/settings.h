@@ -49,8 +49,8 @@ inline constexpr uint32_t kSetWhileOpen = 8;  // parallax_set
 struct SettingRow {
   const char* name;  // "lease_ms"; its variable is PARALLAX_LEASE_MS
   SettingType type;
-  const char* standard;  // the default, as text; "" is "not set"
-  const char* unit;      // "ms", "bytes", ""
+  const char* standard;   // the default, as text; "" is "not set"
+  const char* unit = "";  // "ms", "bytes"
   uint64_t min = 0, max = 0;
   const char* choices = "";  // "auto|hybrid|ps|ar"
   uint32_t sources = 0;

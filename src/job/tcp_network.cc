@@ -2,6 +2,7 @@
 // The secret, and who may do without one. See tcp_network.h.
 #include "job/tcp_network.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "base/log.h"
 #include "rendezvous/secret.h"
 #include "rendezvous/unique_id.h"
+#include "transport/tcp/tcp_rails.h"
 #include "transport/tcp/tcp_transport.h"
 
 namespace parallax {
@@ -60,6 +62,39 @@ Status parse_tcp_ports(std::string_view text, TcpPorts* ports) {
       .about_field("tcp_ports");
 }
 
+Status parse_tcp_rails(std::string_view text, std::vector<std::string>* devices) {
+  devices->clear();
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(','), text.size());
+    devices->emplace_back(text.substr(0, end));
+    const bool ends = end == text.size();
+    text.remove_prefix(ends ? end : end + 1);
+    if (devices->back().empty() || devices->size() >= kRailsMax || (text.empty() && !ends)) {
+      return invalid("open: tcp_rails names one to " + std::to_string(kRailsMax - 1) +
+                     " interfaces with commas, such as eth1,eth2")
+          .about_field("tcp_rails");
+    }
+  }
+  return {};
+}
+
+namespace {
+
+// Of each rail before any listens.
+Status check_reach_of_all(TcpOptions options, const std::vector<std::string>& more_devices,
+                          bool has_secret) {
+  PARALLAX_RETURN_IF_ERROR(check_tcp_reach(options, has_secret));
+  options.own_address.clear();
+  for (const std::string& device : more_devices) {
+    options.net_device = device;
+    const Status reached = check_tcp_reach(options, has_secret);
+    if (!reached.ok()) return reached.prefixed("open: tcp_rails: ");
+  }
+  return {};
+}
+
+}  // namespace
+
 Status make_tcp_network(const TcpNetworkRequest& request,
                         std::unique_ptr<NetworkTransport>* network) {
   const Settings& settings = *request.settings;
@@ -72,7 +107,9 @@ Status make_tcp_network(const TcpNetworkRequest& request,
   options.net_device = request.device;
   options.own_address = settings.value("tcp_address").text;
   options.busy_poll_us = static_cast<uint32_t>(settings.value("tcp_busy_poll_us").number);
-  PARALLAX_RETURN_IF_ERROR(check_tcp_reach(options, !secret.empty()));
+  std::vector<std::string> more_devices;
+  PARALLAX_RETURN_IF_ERROR(parse_tcp_rails(settings.value("tcp_rails").text, &more_devices));
+  PARALLAX_RETURN_IF_ERROR(check_reach_of_all(options, more_devices, !secret.empty()));
   options.security = static_cast<TcpSecurity>(settings.value("security").number);
   options.job_key = tcp_job_key(secret, request.job);
   wipe(&secret);
@@ -85,9 +122,15 @@ Status make_tcp_network(const TcpNetworkRequest& request,
                        ": what ranks of other hosts send each other is neither encrypted nor "
                        "authenticated");
   }
-  std::unique_ptr<TcpTransport> made;
-  PARALLAX_RETURN_IF_ERROR(TcpTransport::create(options, &made));
-  *network = std::move(made);
+  if (more_devices.empty()) {
+    std::unique_ptr<TcpTransport> one;
+    PARALLAX_RETURN_IF_ERROR(TcpTransport::create(options, &one));
+    *network = std::move(one);
+    return {};
+  }
+  std::unique_ptr<TcpRails> several;
+  PARALLAX_RETURN_IF_ERROR(TcpRails::create(options, more_devices, &several));
+  *network = std::move(several);
   return {};
 }
 

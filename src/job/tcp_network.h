@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/crypto.h"
 #include "base/settings.h"
@@ -33,6 +34,9 @@ struct TcpNetworkRequest {
 // of ports; IO, LIMIT as TcpTransport.
 Status make_tcp_network(const TcpNetworkRequest& request,
                         std::unique_ptr<NetworkTransport>* network);
+
+// "eth1,eth2"; "": none. INVALID.
+Status parse_tcp_rails(std::string_view text, std::vector<std::string>* devices);
 
 // "31000-31999"; "": any. INVALID.
 Status parse_tcp_ports(std::string_view text, TcpPorts* ports);

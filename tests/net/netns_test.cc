@@ -4,6 +4,7 @@
 // and iproute2; elsewhere the tests skip themselves and say why.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -43,7 +44,7 @@ class Netns : public ::testing::Test {
 
   void expect_trains_and_counts(const std::string& transport,
                                 const std::vector<const char*>& plans);
-  void expect_cut_is_seen(const std::string& transport);
+  void expect_cut_is_seen(const std::string& transport, const char* device = kDevice);
 
   std::unique_ptr<TwoHosts> hosts_;
 };
@@ -137,7 +138,7 @@ TEST_F(Netns, ucx_is_taken_where_every_rank_says_so) {
 
 // Given the link cut in mid-run, expect every rank of both sides to lose a rank of the other within
 // the lease.
-void Netns::expect_cut_is_seen(const std::string& transport) {
+void Netns::expect_cut_is_seen(const std::string& transport, const char* device) {
   RankJob job(options({"--steps", "100000", "--pace-ms", "5", "--lease-ms",
                        std::to_string(kLeaseMs), "--timeout-ms", "60000"},
                       transport));
@@ -145,7 +146,7 @@ void Netns::expect_cut_is_seen(const std::string& transport) {
   ASSERT_TRUE(
       job.wait_until([&job] { return job.rank(0).said("phase push step 20"); }, kLinkPatience));
   const int64_t cut_ms = monotonic_ms();
-  hosts_->cut();
+  hosts_->cut(0, device);
   EXPECT_TRUE(job.wait_exit(milliseconds(kLeaseMs + 2 * kSlackMs))) << "still running";
   for (uint32_t rank = 0; rank < job.world(); ++rank) {
     const RankProcess& survivor = job.rank(rank);
@@ -167,6 +168,45 @@ TEST_F(Netns, link_cut) {
   expect_cut_is_seen("");
 }
 TEST_F(Netns, link_cut_over_ucx) { expect_cut_is_seen("ucx"); }
+
+// Given two pairs of interfaces, expect as many bytes over each, and the values of one pair.
+TEST_F(Netns, rails_share_what_is_sent) {
+  const testkit::EnvironmentVariable secret("PARALLAX_SECRET", kSecret);
+  hosts_->join_again();
+  std::string checksum;
+  for (const char* rails : {"", TwoHosts::kSecondDevice}) {
+    const testkit::EnvironmentVariable setting("PARALLAX_TCP_RAILS", rails);
+    double sent[2];
+    constexpr std::array kDevices = {TwoHosts::kDevice, TwoHosts::kSecondDevice};
+    for (size_t i = 0; i < 2; ++i) sent[i] = -hosts_->counter(0, "tx_bytes", kDevices[i]);
+    RankJob job(options(
+        {"--plan", "hybrid", "--deterministic", "1", "--scale", "64", "--steps", "12"}, ""));
+    job.start_all();
+    ASSERT_TRUE(job.wait_exit(kLinkPatience)) << "still running";
+    for (uint32_t rank = 0; rank < job.world(); ++rank) {
+      ASSERT_EQ(job.rank(rank).exit(), 0) << "rank " << rank << ":\n" << job.rank(rank).tail();
+      const std::string own = job.rank(rank).line("checksum ").value_or("");
+      if (checksum.empty()) checksum = own;
+      EXPECT_EQ(own, checksum) << rails;
+    }
+    for (size_t i = 0; i < 2; ++i) sent[i] += hosts_->counter(0, "tx_bytes", kDevices[i]);
+    std::printf("report: netns rails '%s': %.0f and %.0f bytes\n", rails, sent[0], sent[1]);
+    if (*rails == '\0') {
+      EXPECT_LT(sent[1], 0.01 * sent[0]);
+    } else {
+      EXPECT_NEAR(sent[0], sent[1], 0.2 * sent[0]);
+    }
+  }
+}
+
+// Given one of two rails cut in mid-run, expect what a cut of all is: it is no slower way, but
+// none.
+TEST_F(Netns, a_rail_is_cut) {
+  const testkit::EnvironmentVariable secret("PARALLAX_SECRET", kSecret);
+  const testkit::EnvironmentVariable rails("PARALLAX_TCP_RAILS", TwoHosts::kSecondDevice);
+  hosts_->join_again();
+  expect_cut_is_seen("", TwoHosts::kSecondDevice);
+}
 
 }  // namespace
 }  // namespace parallax::net

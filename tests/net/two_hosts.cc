@@ -82,9 +82,18 @@ TwoHosts::~TwoHosts() {
   for (const std::string& name : names_) run_command("ip netns del " + name, &said);
 }
 
-double TwoHosts::counter(size_t host, const std::string& name) const {
+void TwoHosts::join_again() const {
+  const std::string device = kSecondDevice;
+  on_host(0, "ip link add " + device + " type veth peer name " + device + " netns " + names_[1]);
+  for (size_t host = 0; host < 2; ++host) {
+    on_host(host, "ip addr add 10.78.0." + std::to_string(host + 1) + "/24 dev " + device);
+    on_host(host, "ip link set " + device + " up");
+  }
+}
+
+double TwoHosts::counter(size_t host, const std::string& name, const char* device) const {
   std::string said;
-  EXPECT_TRUE(run_command("ip netns exec " + names_[host] + " cat /sys/class/" + "net/" + kDevice +
+  EXPECT_TRUE(run_command("ip netns exec " + names_[host] + " cat /sys/class/" + "net/" + device +
                               "/statistics/" + name,
                           &said))
       << said;
@@ -97,8 +106,8 @@ void TwoHosts::on_host(size_t host, const std::string& command) const {
       << command << ": " << said;
 }
 
-void TwoHosts::cut(size_t host) const {
-  on_host(host, std::string("ip link set ") + kDevice + " down");
+void TwoHosts::cut(size_t host, const char* device) const {
+  on_host(host, std::string("ip link set ") + device + " down");
 }
 
 void TwoHosts::mend(size_t host) const {

@@ -17,6 +17,7 @@ bool run_command(const std::string& command, std::string* said);
 class TwoHosts {
  public:
   static constexpr const char* kDevice = "plx0";
+  static constexpr const char* kSecondDevice = "plx1";
 
   TwoHosts();
   ~TwoHosts();
@@ -26,12 +27,14 @@ class TwoHosts {
   const std::string& why_not() const { return why_not_; }
   const std::vector<std::string>& names() const { return names_; }
 
+  // One more pair, kSecondDevice at both ends, of a network of its own.
+  void join_again() const;
   // Of the kernel's statistics of a host's end.
-  double counter(size_t host, const std::string& name) const;
+  double counter(size_t host, const std::string& name, const char* device = kDevice) const;
   // Runs a command on a host; a failed expectation where it fails.
   void on_host(size_t host, const std::string& command) const;
   // Of that host's end: a cable that is pulled, and put back.
-  void cut(size_t host = 0) const;
+  void cut(size_t host = 0, const char* device = kDevice) const;
   void mend(size_t host = 0) const;
   // What the host sends goes to nobody from now on, and it does not hear of it.
   void silence(size_t host) const;

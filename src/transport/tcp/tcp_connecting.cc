@@ -177,9 +177,12 @@ Status TcpTransport::create(const TcpOptions& options, std::unique_ptr<TcpTransp
 Status TcpTransport::open() {
   SocketAddress address;
   PARALLAX_RETURN_IF_ERROR(choose_own_address(options_, &address));
-  PARALLAX_RETURN_IF_ERROR(TcpTls::create(
-      options_.job_key, [this](uint32_t from, TcpTrust* trust) { return find_trust(from, trust); },
-      &tls_));
+  const auto find_trust = [this](uint32_t from, TcpTrust* trust) {
+    if (from >= peers_.size() || peers_[from] == nullptr) return false;
+    *trust = trust_between(options_, salt_, *peers_[from], false);
+    return true;
+  };
+  PARALLAX_RETURN_IF_ERROR(TcpTls::create(options_.job_key, find_trust, &tls_));
   strangers_ = std::make_unique<TcpStrangers>(*tls_);
   PARALLAX_RETURN_IF_ERROR(strangers_->listen(address, options_.ports));
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
@@ -202,10 +205,13 @@ std::string TcpTransport::address() const {
                               .salt = salt_});
 }
 
+std::string tcp_place(const SocketAddress& address) {
+  const std::string device = interface_of(address);
+  return to_text(address) + (device.empty() ? "" : " on " + device);
+}
+
 std::string TcpTransport::description() const {
-  const std::string device = interface_of(strangers_->address());
-  return to_text(strangers_->address()) + (device.empty() ? "" : " on " + device) + ", security " +
-         tcp_security_name(options_.security);
+  return tcp_place(strangers_->address()) + ", security " + tcp_security_name(options_.security);
 }
 
 NetworkStats TcpTransport::stats() const {
@@ -237,13 +243,9 @@ Status TcpTransport::connect(uint32_t rank, const std::string& address) {
   return {};
 }
 
-bool TcpTransport::find_trust(uint32_t from, TcpTrust* trust) const {
-  if (from >= peers_.size() || peers_[from] == nullptr) return false;
-  *trust = trust_between(options_, salt_, *peers_[from], false);
-  return true;
-}
-
-void TcpTransport::dial(TcpPeer& peer) {
+void TcpTransport::reach(uint32_t rank) {
+  TcpPeer& peer = *peers_[rank];
+  if (peer.phase != TcpPeer::Phase::kKnown) return;
   peer.phase = TcpPeer::Phase::kConnecting;
   peer.dial = std::make_unique<TcpDial>();
   peer.dial->deadline_ns = tcp_now_ns() + options_.lease_ns;
@@ -417,8 +419,7 @@ Status TcpTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, 
     if (rank >= peers_.size() || peers_[rank] == nullptr) {
       return invalid("rank " + std::to_string(rank) + " is to be wired, but not connected");
     }
-    TcpPeer& peer = *peers_[rank];
-    if (options_.rank < rank && peer.phase == TcpPeer::Phase::kKnown) dial(peer);
+    if (options_.rank < rank) reach(rank);
   }
   WiringReceiver receiver;
   for (;;) {

@@ -4,6 +4,8 @@
 #ifndef PARALLAX_TRANSPORT_TCP_TCP_PEER_H_
 #define PARALLAX_TRANSPORT_TCP_TCP_PEER_H_
 
+#include <sys/epoll.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -29,7 +31,9 @@ struct TcpLink {
   UniqueFd socket;
   TcpSealer sealer;
   TcpIncoming incoming;
-  bool waits_for_room = false;  // epoll tells when the socket is writable
+  uint32_t events = EPOLLIN;    // that epoll tells of
+  bool waits_for_room = false;  // EPOLLOUT is among them
+  bool unheard = false;         // EPOLLIN is not: see TcpTransport::hold()
   int broken = 0;               // errno's number: nothing can be sent, what has come can be read
 };
 
@@ -64,6 +68,8 @@ struct TcpPeer final : TcpOutgoing::Done {
 
   TcpPeer(TcpBuffers& buffers, TcpCounters& counters) : outgoing(buffers, counters) {}
   void on_taken(uint64_t cookie) override { sent->push({rank, cookie}); }
+  // Messages alone: before, the connection is still to be made.
+  bool is_held() const { return held && phase == Phase::kConnected; }
 
   struct Completion {
     uint32_t rank = 0;
@@ -73,6 +79,8 @@ struct TcpPeer final : TcpOutgoing::Done {
   uint32_t rank = 0;
   Phase phase = Phase::kKnown;
   bool needs_attention = false;
+  bool held = false;     // what comes stays where it is
+  bool resumed = false;  // no longer held: frames may lie in its buffer
   Loss loss = Loss::kBroken;
   std::string failure;
   TcpEndpoint endpoint;

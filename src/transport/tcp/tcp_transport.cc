@@ -49,7 +49,7 @@ bool TcpTransport::copies_sends(uint32_t to) const {
 Status TcpTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) {
   PARALLAX_CHECK(writable(to));
   TcpPeer& peer = *peers_[to];
-  if (peer.phase == TcpPeer::Phase::kKnown) dial(peer);
+  reach(to);
   if (peer.phase == TcpPeer::Phase::kFailed) {
     return peer_lost("rank " + std::to_string(to) + ": " + peer.failure);
   }
@@ -70,10 +70,9 @@ void TcpTransport::flush(TcpPeer& peer) {
   }
   const bool waits = peer.outgoing.blocked();
   if (waits == link.waits_for_room) return;
-  watch_tcp_peer(epoll_, EPOLL_CTL_MOD, link.socket, peer.rank,
-                 waits ? EPOLLIN | EPOLLOUT : EPOLLIN);
   link.waits_for_room = waits;
   waiting_count_ += waits ? 1 : -1;
+  watch_tcp_link(epoll_, peer);
 }
 
 bool TcpTransport::poll(Receiver& receiver) {
@@ -81,6 +80,10 @@ bool TcpTransport::poll(Receiver& receiver) {
   if (TcpPeer* const rest = std::exchange(interrupted_, nullptr)) {
     take_frames(*rest, receiver);
     moved = true;
+  }
+  // Before sockets are asked: a frame that is here costs no system call.
+  while (TcpPeer* const resumed = turns_.take_resumed()) {
+    moved |= take_frames(*resumed, receiver);
   }
   const bool few = connected_.size() <= kAskedPeersMax;
   for (size_t i = 0; few && i < connected_.size(); ++i) moved |= receive(*connected_[i], receiver);
@@ -105,8 +108,7 @@ bool TcpTransport::look(Receiver& receiver) {
     const uint64_t kind = events[i].data.u64 & kTcpTagKinds;
     const auto number = static_cast<uint32_t>(events[i].data.u64);
     if (kind == kTcpPeerTag) {
-      on_event(*peers_[number], events[i].events, receiver);
-      moved = true;
+      moved |= on_event(*peers_[number], events[i].events, receiver);
     } else if (kind == kTcpListenerTag) {
       accept();
     } else if (kind == kTcpTimerTag) {
@@ -119,21 +121,26 @@ bool TcpTransport::look(Receiver& receiver) {
   return moved;
 }
 
-void TcpTransport::on_event(TcpPeer& peer, uint32_t events, Receiver& receiver) {
+bool TcpTransport::on_event(TcpPeer& peer, uint32_t events, Receiver& receiver) {
   if (peer.link == nullptr) {
     if (peer.phase == TcpPeer::Phase::kConnecting) advance_dial(peer);
-    return;
+    return true;
   }
+  bool moved = false;
   if ((events & EPOLLOUT) != 0 && peer.link->waits_for_room) {
     peer.outgoing.unblock();
     flush(peer);
+    moved = true;
   }
-  if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) receive(peer, receiver);
+  if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) moved |= receive(peer, receiver);
+  return moved;
 }
 
 // Cost: one system call for all that the socket holds, up to the buffer's size.
 bool TcpTransport::receive(TcpPeer& peer, Receiver& receiver) {
-  if (peer.link == nullptr || peer.phase > TcpPeer::Phase::kConnected) return false;
+  if (peer.link == nullptr || peer.is_held() || peer.phase > TcpPeer::Phase::kConnected) {
+    return false;
+  }
   int error = 0;
   switch (peer.link->incoming.fill(peer.link->socket.get(), counters_, &error)) {
     case TcpIncoming::Fill::kNothing:
@@ -149,19 +156,24 @@ bool TcpTransport::receive(TcpPeer& peer, Receiver& receiver) {
   return false;
 }
 
-void TcpTransport::take_frames(TcpPeer& peer, Receiver& receiver) {
+// True: there was a frame, or the end.
+bool TcpTransport::take_frames(TcpPeer& peer, Receiver& receiver) {
+  bool moved = false;
   TcpFrameHeader header;
   std::span<const std::byte> body;
-  while (peer.link != nullptr && peer.phase <= TcpPeer::Phase::kConnected) {
+  while (peer.link != nullptr && !peer.is_held() && peer.phase <= TcpPeer::Phase::kConnected) {
     const bool stands = peer.phase == TcpPeer::Phase::kConnected;
     const TcpIncoming::Next next = peer.link->incoming.next(&header, &body);
-    if (next == TcpIncoming::Next::kMore) return;
+    if (next == TcpIncoming::Next::kMore) break;
+    moved = true;
     if (next == TcpIncoming::Next::kForged) {
-      return end_by(peer, Loss::kBroken,
-                    "a frame of its connection was altered, repeated or left out on the way");
+      end_by(peer, Loss::kBroken,
+             "a frame of its connection was altered, repeated or left out on the way");
+      break;
     }
     if (next == TcpIncoming::Next::kGarbage || (header.type == TcpFrameType::kWelcome) == stands) {
-      return end_by(peer, Loss::kDead, "its connection carries what is no frame");
+      end_by(peer, Loss::kDead, "its connection carries what is no frame");
+      break;
     }
     ++counters_.frames_received;
     if (header.type == TcpFrameType::kMessage) {
@@ -171,9 +183,11 @@ void TcpTransport::take_frames(TcpPeer& peer, Receiver& receiver) {
     } else if (header.type == TcpFrameType::kWelcome) {
       connected(peer);
     } else {
-      return end_by(peer, Loss::kBroken, "it left, and closed its connection");
+      end_by(peer, Loss::kBroken, "it left, and closed its connection");
+      break;
     }
   }
+  return moved;
 }
 
 // Before the welcome that is an attempt that failed.
@@ -195,9 +209,12 @@ bool TcpTransport::deliver_completions(Receiver& receiver) {
   return count > 0;
 }
 
-// The descriptor tells of all that comes, since epoll's events stay until they were looked at.
+// The descriptor tells of all that comes, since epoll's events stay until they were looked at; but
+// not of what is held.
 bool TcpTransport::arm() {
-  armed_ = completions_.empty() && attention_.empty() && interrupted_ == nullptr;
+  armed_ = completions_.empty() && attention_.empty() && !turns_.any_resumed() &&
+           interrupted_ == nullptr;
+  if (armed_) turns_.leave_out_held(connected_);
   return armed_;
 }
 

@@ -31,6 +31,7 @@
 #include "transport/tcp/tcp_outgoing.h"
 #include "transport/tcp/tcp_peer.h"
 #include "transport/tcp/tcp_strangers.h"
+#include "transport/tcp/tcp_turns.h"
 
 namespace parallax {
 
@@ -53,6 +54,9 @@ struct TcpOptions {
   bool aes_hardware = has_aes_hardware();
   uint64_t frames_per_key = TcpSuite().frames_per_key;  // the same on every rank
 };
+
+// "10.0.0.1:43119 on eth0".
+std::string tcp_place(const SocketAddress& address);
 
 // Where a transport of these options would listen, with port 0. INVALID.
 Status choose_own_address(const TcpOptions& options, SocketAddress* address);
@@ -81,13 +85,16 @@ class TcpTransport final : public NetworkTransport {
   NetworkStats stats() const override;
   const TcpCounters& counters() const { return counters_; }
 
+  // For the owner of several connections to one rank.
+  TcpTurns& turns() { return turns_; }
+  // Connects, if it is not connected, as a first message does.
+  void reach(uint32_t rank);
+
  private:
   explicit TcpTransport(const TcpOptions& options);
 
   // tcp_connecting.cc
   Status open();
-  bool find_trust(uint32_t from, TcpTrust* trust) const;
-  void dial(TcpPeer& peer);
   void attempt(TcpPeer& peer);
   void advance_dial(TcpPeer& peer);
   void fail_attempt(TcpPeer& peer, std::string trouble, bool final);
@@ -102,9 +109,9 @@ class TcpTransport final : public NetworkTransport {
   // tcp_transport.cc
   bool look(Receiver& receiver);
   bool receive(TcpPeer& peer, Receiver& receiver);
-  void take_frames(TcpPeer& peer, Receiver& receiver);
+  bool take_frames(TcpPeer& peer, Receiver& receiver);
   void flush(TcpPeer& peer);
-  void on_event(TcpPeer& peer, uint32_t events, Receiver& receiver);
+  bool on_event(TcpPeer& peer, uint32_t events, Receiver& receiver);
   void end_by(TcpPeer& peer, Loss loss, std::string why);
   void fail(TcpPeer& peer, Loss loss, std::string why);
   void attend_later(TcpPeer& peer);
@@ -133,6 +140,7 @@ class TcpTransport final : public NetworkTransport {
   TcpBuffers buffers_;  // outlives the peers
   Fifo<TcpPeer::Completion> completions_;
   std::vector<std::unique_ptr<TcpPeer>> peers_;  // by rank; null: not known
+  TcpTurns turns_{epoll_, peers_};               // behind both
   std::vector<TcpPeer*> connected_;
   std::vector<TcpPeer*> attention_;
 };

@@ -11,12 +11,15 @@
 #include <cstring>
 
 #include "base/codec.h"
+#include "transport/module/network_transport.h"
 
 namespace parallax {
 
 namespace {
 
 constexpr uint8_t kEndpointLayout = 1;
+constexpr uint8_t kRailsLayout = 2;
+constexpr size_t kTcpEndpointBytesMax = 64;
 constexpr std::string_view kIdentityLead = "libparallax tcp 1 from=";
 constexpr std::string_view kSharedKeyLead = "libparallax tcp 1 psk ";
 
@@ -89,9 +92,39 @@ std::string encode_tcp_endpoint(const TcpEndpoint& endpoint) {
   return out;
 }
 
+std::string encode_tcp_rails(const std::vector<std::string>& endpoints) {
+  std::string out;
+  put_number(&out, kRailsLayout);
+  put_number(&out, static_cast<uint8_t>(endpoints.size()));
+  for (const std::string& each : endpoints) put_text(&out, each, kTcpEndpointBytesMax);
+  return out;
+}
+
+Status decode_tcp_rails(std::string_view bytes, std::vector<std::string>* endpoints) {
+  endpoints->clear();
+  ByteReader reader(bytes);
+  uint8_t layout = 0, count = 0;
+  if (reader.number(&layout) && layout != kRailsLayout) {
+    endpoints->emplace_back(bytes);
+    return {};
+  }
+  if (reader.number(&count) && count >= 1 && count <= kRailsMax) endpoints->resize(count);
+  for (std::string& each : *endpoints) {
+    if (!reader.text(&each, kTcpEndpointBytesMax)) break;
+  }
+  return !endpoints->empty() && reader.empty() && !endpoints->back().empty()
+             ? Status()
+             : invalid("its tcp addresses are unreadable");
+}
+
 Status decode_tcp_endpoint(std::string_view bytes, TcpEndpoint* endpoint) {
   ByteReader reader(bytes);
   uint8_t layout = 0, security = 0, aes = 0;
+  if (!bytes.empty() && bytes[0] == kRailsLayout) {
+    return Status(PARALLAX_MISMATCH,
+                  "it has several rails by tcp_rails, this rank has one; give every rank as many")
+        .about_field("tcp_rails");
+  }
   uint16_t port = 0;
   std::string address;
   std::string_view salt;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/crypto.h"
 #include "base/socket_address.h"
@@ -76,6 +77,11 @@ struct TcpEndpoint {
 std::string encode_tcp_endpoint(const TcpEndpoint& endpoint);
 // INVALID.
 Status decode_tcp_endpoint(std::string_view bytes, TcpEndpoint* endpoint);
+
+// A rank with several rails says all their endpoints; one alone as it is.
+std::string encode_tcp_rails(const std::vector<std::string>& endpoints);
+// Of either; each still to be decoded. INVALID.
+Status decode_tcp_rails(std::string_view bytes, std::vector<std::string>* endpoints);
 
 // Who connects to whom, in which job; sent in clear, and bound into the key.
 struct TcpIdentity {

@@ -53,6 +53,41 @@ TEST(TcpNetwork, PortsAreARange) {
   }
 }
 
+TEST(TcpNetwork, RailsAreInterfaces) {
+  std::vector<std::string> devices;
+  ASSERT_TRUE(parse_tcp_rails("eth1,eth2", &devices).ok());
+  EXPECT_EQ(devices, (std::vector<std::string>{"eth1", "eth2"}));
+  ASSERT_TRUE(parse_tcp_rails("a,a,a,a,a,a,a", &devices).ok());
+  EXPECT_EQ(devices.size(), kRailsMax - 1);
+  ASSERT_TRUE(parse_tcp_rails("", &devices).ok());
+  EXPECT_TRUE(devices.empty());
+  for (const char* wrong : {",", "eth1,", ",eth1", "eth1,,eth2", "a,a,a,a,a,a,a,a"}) {
+    const Status refused = parse_tcp_rails(wrong, &devices);
+    EXPECT_EQ(refused.code(), PARALLAX_INVALID) << wrong;
+    EXPECT_EQ(refused.facts().field, "tcp_rails");
+  }
+}
+
+// Given a further rail, expect a listener more, which the description names; and one at an
+// interface that is not there to be refused.
+TEST(TcpNetwork, RailsListen) {
+  parallax_options_t options = {};
+  options.size = sizeof options;
+  std::unique_ptr<NetworkTransport> network;
+  {
+    const testkit::EnvironmentVariable rails("PARALLAX_TCP_RAILS", "lo");
+    ASSERT_TRUE(open_network(options, "lo", &network).ok());
+    const std::string said = network->description();
+    const size_t more = said.find(", more rails: 127.0.0.1:");
+    EXPECT_NE(more, std::string::npos) << said;
+    EXPECT_NE(said.find(" on lo", more), std::string::npos) << said;
+  }
+  const testkit::EnvironmentVariable rails("PARALLAX_TCP_RAILS", "lo,nowhere0");
+  const Status refused = open_network(options, "lo", &network);
+  EXPECT_EQ(refused.code(), PARALLAX_INVALID);
+  EXPECT_NE(refused.message().find("nowhere0"), std::string::npos) << refused.message();
+}
+
 TEST(TcpNetwork, BeyondLoopbackItTakesASecret) {
   SocketAddress reached;
   ASSERT_TRUE(choose_address("", &reached).ok());

@@ -38,10 +38,20 @@ std::unique_ptr<conformance::World> make_tcp_world_plain(uint32_t world) {
   return tcp_world_of(world, options);
 }
 
+// Two connections to each rank, which messages take in turn.
+std::unique_ptr<conformance::World> make_tcp_world_rails(uint32_t world) {
+  TcpRailRanks ranks = make_tcp_rails(world, 2);
+  introduce_tcp(ranks);
+  std::vector<std::unique_ptr<Transport>> transports(std::make_move_iterator(ranks.begin()),
+                                                     std::make_move_iterator(ranks.end()));
+  return std::make_unique<conformance::PlainWorld>(std::move(transports));
+}
+
 CONFORM(tcp, make_tcp_world)
 CONFORM(tcp_chacha, make_tcp_world_chacha)
 CONFORM(tcp_authenticated, make_tcp_world_authenticated)
 CONFORM(tcp_plain, make_tcp_world_plain)
+CONFORM(tcp_rails, make_tcp_world_rails)
 
 }  // namespace
 }  // namespace parallax

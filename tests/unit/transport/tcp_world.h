@@ -8,8 +8,10 @@
 
 #include <iterator>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "transport/tcp/tcp_rails.h"
 #include "transport/tcp/tcp_transport.h"
 
 namespace parallax {
@@ -33,7 +35,8 @@ inline std::unique_ptr<TcpTransport> make_tcp(const TcpOptions& options) {
   return transport;
 }
 
-inline void introduce_tcp(TcpRanks& ranks) {
+template <typename Made>
+void introduce_tcp(std::vector<std::unique_ptr<Made>>& ranks) {
   for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
     for (uint32_t peer = 0; peer < ranks.size(); ++peer) {
       if (peer == rank) continue;
@@ -49,6 +52,21 @@ inline TcpRanks make_tcp_ranks(uint32_t world, TcpOptions common = tcp_options(0
   common.world = world;
   for (common.rank = 0; common.rank < world; ++common.rank) ranks.push_back(make_tcp(common));
   introduce_tcp(ranks);
+  return ranks;
+}
+
+using TcpRailRanks = std::vector<std::unique_ptr<TcpRails>>;
+
+// Not yet introduced; `rails` of each, all over loopback.
+inline TcpRailRanks make_tcp_rails(uint32_t world, size_t rails,
+                                   TcpOptions common = tcp_options(0, 1)) {
+  TcpRailRanks ranks(world);
+  common.world = world;
+  for (common.rank = 0; common.rank < world; ++common.rank) {
+    const std::vector<std::string> more_devices(rails - 1, "lo");
+    const Status status = TcpRails::create(common, more_devices, &ranks[common.rank]);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
   return ranks;
 }
 
