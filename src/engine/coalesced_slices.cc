@@ -17,6 +17,18 @@ bool CoalescedSlices::may_coalesce(const Variable& variable, RequestKind kind, u
          !variable.refuse_nonfinite;
 }
 
+void CoalescedSlices::start(size_t variables) {
+  ++call_;
+  seen_.resize(variables);  // grows with what was registered, not in a step
+}
+
+void CoalescedSlices::see(const parallax_slice_t& slice) {
+  if (slice.form == PARALLAX_FORM_ROWS && slice.row_count == 0) return;
+  Seen& seen = seen_[slice.variable];
+  if (seen.call != call_) seen = {.call = call_};
+  ++seen.slices;
+}
+
 bool CoalescedSlices::add(const DeviceShare& share, const Slice& slice, CoalesceCounts* counts) {
   const parallax_slice_t& given = slice.slice;
   Coalesced made = {

@@ -54,6 +54,13 @@ class CoalescedSlices {
   // What is asked of a slice of rows, with values of `dtype`.
   static bool may_coalesce(const Variable& variable, RequestKind kind, uint32_t dtype);
 
+  // A call is laid out, with variables below that number.
+  void start(size_t variables);
+  // The next slice of the call, in whichever form and memory.
+  void see(const parallax_slice_t& slice);
+  // Of its variable the slice that was seen last is the first that gives something.
+  bool seen_first(uint32_t variable) const { return seen_[variable].slices == 1; }
+
   struct Slice {
     size_t at = 0;  // in the call
     const parallax_slice_t& slice;
@@ -97,6 +104,14 @@ class CoalescedSlices {
     MemoryBlock scratch = {};
   };
 
+  // Of a variable, in the call of that number.
+  struct Seen {
+    uint64_t call = 0;
+    uint32_t slices = 0;
+  };
+
+  uint64_t call_ = 0;
+  std::vector<Seen> seen_;  // by variable
   ScratchPool* pool_ = nullptr;
   CoalesceCounts* counts_ = nullptr;
   std::vector<Coalesced> all_;

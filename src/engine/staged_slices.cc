@@ -119,10 +119,9 @@ void StagedSlices::leave(const parallax_slice_t& slice, const PullSlice& taken, 
 bool StagedSlices::coalesce(const Call& call, size_t at, uint32_t dtype) {
   const parallax_slice_t& slice = call.slices[at];
   const Variable& variable = call.registry[slice.variable];
-  seen_.in.resize(call.registry.size());  // grows with what was registered, not in a step
-  const bool first = std::exchange(seen_.in[slice.variable], seen_.call) != seen_.call;
-  if (share_.scratch == nullptr || !call.first || !first || !call.first(slice.variable) ||
-      !CoalescedSlices::may_coalesce(variable, call.kind, dtype) || copies_.size() < 2) {
+  if (share_.scratch == nullptr || !call.first || !coalesced_.seen_first(slice.variable) ||
+      !call.first(slice.variable) || !CoalescedSlices::may_coalesce(variable, call.kind, dtype) ||
+      copies_.size() < 2) {
     return false;
   }
   const StagedCopy values = copies_[copies_.size() - 1], ids = copies_[copies_.size() - 2];
@@ -270,8 +269,9 @@ Status StagedSlices::take_room_for_pieces(const Call& call) {
 }
 
 Status StagedSlices::lay_out_all(const Call& call, std::vector<ByteRange>* borrowed) {
-  ++seen_.call;
+  coalesced_.start(call.registry.size());
   for (size_t i = 0; i < call.slices.size(); ++i) {
+    coalesced_.see(call.slices[i]);
     const Status laid_out = lay_out_one(call, i);
     if (laid_out.ok()) continue;
     const uint32_t variable = call.slices[i].variable;

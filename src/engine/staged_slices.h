@@ -114,11 +114,6 @@ class StagedSlices {
     // and what a table writes to.
     bool waits = false;
   };
-  // Variables of a call so far, by the number of the call.
-  struct Seen {
-    std::vector<uint64_t> in;
-    uint64_t call = 0;
-  };
 
   Status lay_out_all(const Call& call, std::vector<ByteRange>* borrowed);
   Status lay_out_one(const Call& call, size_t at);
@@ -148,7 +143,6 @@ class StagedSlices {
   CoalescedSlices coalesced_;
   ConvertedSlices converted_;
   ArrivingSlices arriving_;
-  Seen seen_;
   std::vector<ByteRange> left_;    // the caller's buffers that are not copied
   std::vector<DeviceCopy> batch_;  // being begun; with room for all
   MemoryBlock block_;              // pinned, of all; or

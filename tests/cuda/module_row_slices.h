@@ -18,6 +18,9 @@ namespace cuda_rows_test {
 
 using namespace cuda_double_test;
 
+// What is in a call before its slices of rows on devices, of the same variable.
+enum class Before { kNothing, kEveryRow, kRowsInHostMemory };
+
 // What is given, and how.
 struct RowSteps {
   uint32_t dtype = PARALLAX_F32;  // of the variable
@@ -27,6 +30,7 @@ struct RowSteps {
   uint32_t reduction = PARALLAX_SUM;
   uint32_t calls = 1;  // in a step, with accumulate where there are several
   uint32_t tied = 1;   // slices in a call
+  Before before = Before::kNothing;
   uint32_t world = 1;
   uint32_t plan = PARALLAX_PLAN_AUTO;
   uint32_t deterministic = 1;
@@ -136,11 +140,12 @@ class RowJobs : public NcclJobs {
    public:
     Call(const RowSteps& of, const DeviceRank& rank, uint64_t seed, bool on_device, bool more,
          CUstream stream) {
+      if (of.before == Before::kEveryRow) add_every_row(of, rank, seed, on_device, stream);
       for (uint32_t i = 0; i < of.tied; ++i) {
         given_.push_back(std::make_unique<GivenRows>(of, seed * 31 + i));
         void *ids = given_.back()->ids.data(), *values = given_.back()->values.data();
         auto slice = sized<parallax_slice_t>();
-        if (on_device) {
+        if (on_device && (i > 0 || of.before != Before::kRowsInHostMemory)) {
           there_.push_back(std::make_unique<RowsOnDevice>(*given_.back(), stream));
           ids = there_.back()->ids();
           values = there_.back()->values();
@@ -170,6 +175,24 @@ class RowJobs : public NcclJobs {
     }
 
    private:
+    void add_every_row(const RowSteps& of, const DeviceRank& rank, uint64_t seed, bool on_device,
+                       CUstream stream) {
+      RowSteps all = of;
+      all.count = kTableRows;
+      given_.push_back(std::make_unique<GivenRows>(all, seed * 31 + 17));
+      auto slice = sized<parallax_slice_t>();
+      slice.values = given_.back()->values.data();
+      if (on_device) {
+        there_.push_back(std::make_unique<RowsOnDevice>(*given_.back(), stream));
+        slice.values = there_.back()->values();
+        slice.memory = PARALLAX_MEMORY_CUDA;
+        slice.device = rank.rank;
+        slice.stream = stream;
+      }
+      slice.as_dtype = PARALLAX_AS(of.as);
+      slices_.push_back(slice);
+    }
+
     std::vector<std::unique_ptr<GivenRows>> given_;
     std::vector<std::unique_ptr<RowsOnDevice>> there_;
     std::vector<parallax_slice_t> slices_;
@@ -264,9 +287,9 @@ class RowJobs : public NcclJobs {
                  ", managed " + std::to_string(of.managed) + ", narrow ids " +
                  std::to_string(of.narrow_ids) + ", reduction " + std::to_string(of.reduction) +
                  ", calls " + std::to_string(of.calls) + ", tied " + std::to_string(of.tied) +
-                 ", world " + std::to_string(of.world) + ", plan " + std::to_string(of.plan) +
-                 ", distinct " + std::to_string(of.distinct) + ", width " +
-                 std::to_string(of.width));
+                 ", before " + std::to_string(static_cast<int>(of.before)) + ", world " +
+                 std::to_string(of.world) + ", plan " + std::to_string(of.plan) + ", distinct " +
+                 std::to_string(of.distinct) + ", width " + std::to_string(of.width));
     std::vector<std::string> stats;
     const std::vector<Bytes> host = run_steps(of, false), device = run_steps(of, true, &stats);
     for (uint32_t rank = 0; rank < of.world; ++rank) {

@@ -70,6 +70,16 @@ TEST_F(Rows, TheFirstSliceOfAStepAlone) {
   }
 }
 
+// So is a slice of every row, and one in host memory: rows behind it go on with its sum.
+TEST_F(Rows, BehindASliceThatIsNotOfThemTheHostSums) {
+  expect_same({.before = Before::kEveryRow, .world = 2}, 0);
+  expect_same({.tied = 2, .before = Before::kEveryRow}, 0);
+  for (const bool managed : {true, false}) {
+    expect_same({.managed = managed, .tied = 2, .before = Before::kRowsInHostMemory, .world = 2},
+                0);
+  }
+}
+
 TEST_F(Rows, NumbersThatAreToBeFiniteAreLookedAtByTheHost) {
   expect_same({.refuse_nonfinite = 1}, 0);
 }
