@@ -11,18 +11,18 @@ namespace parallax {
 
 bool CoalescedSlices::may_coalesce(const Variable& variable, RequestKind kind, uint32_t dtype) {
   const bool gives = kind == RequestKind::kPush || kind == RequestKind::kReduce;
-  // The rows that a reduce hands back are of the slice's dtype.
-  const bool answers = kind == RequestKind::kReduce && dtype != PARALLAX_F32;
-  return gives && is_floating(dtype) && !answers && variable.sum_type() == SumType::kF32 &&
+  return gives && is_floating(dtype) && variable.sum_type() == SumType::kF32 &&
          !variable.refuse_nonfinite;
 }
 
 void CoalescedSlices::start(size_t variables) {
   ++call_;
+  dtypes_.clear();
   seen_.resize(variables);  // grows with what was registered, not in a step
 }
 
-void CoalescedSlices::see(const parallax_slice_t& slice) {
+void CoalescedSlices::see(const parallax_slice_t& slice, uint32_t dtype) {
+  dtypes_.push_back(dtype);
   if (slice.form == PARALLAX_FORM_ROWS && slice.row_count == 0) return;
   Seen& seen = seen_[slice.variable];
   if (seen.call != call_) seen = {.call = call_};

@@ -56,8 +56,10 @@ class CoalescedSlices {
 
   // A call is laid out, with variables below that number.
   void start(size_t variables);
-  // The next slice of the call, in whichever form and memory.
-  void see(const parallax_slice_t& slice);
+  // The next slice of the call, in whichever form and memory, and of which dtype.
+  void see(const parallax_slice_t& slice, uint32_t dtype);
+  // By slice, as they were seen.
+  std::span<const uint32_t> dtypes() const { return dtypes_; }
   // Of its variable the slice that was seen last is the first that gives something.
   bool seen_first(uint32_t variable) const { return seen_[variable].slices == 1; }
 
@@ -112,6 +114,7 @@ class CoalescedSlices {
 
   uint64_t call_ = 0;
   std::vector<Seen> seen_;  // by variable
+  std::vector<uint32_t> dtypes_;
   ScratchPool* pool_ = nullptr;
   CoalesceCounts* counts_ = nullptr;
   std::vector<Coalesced> all_;

@@ -117,19 +117,19 @@ Status ContributionCalls::check_sum(std::span<const parallax_slice_t> slices, si
 
 Status ContributionCalls::post(RequestKind kind, uint64_t step,
                                std::span<const parallax_slice_t> slices, Request** request,
-                               Request* there, std::span<ArrivingElements* const> arriving) {
+                               const Staged& staged) {
   const bool push = kind == RequestKind::kPush;
   PARALLAX_RETURN_IF_ERROR(checks_.check(slices, push ? "push" : "reduce", &ties_));
   // All slices are checked before the first is noted: a refused call has contributed nothing.
   for (size_t i = 0; i < slices.size(); ++i) {
     PARALLAX_RETURN_IF_ERROR(check(slices, i, step, push));
   }
-  TakenRequest taken(requests_, there);
+  TakenRequest taken(requests_, staged.request);
   PARALLAX_RETURN_IF_ERROR(taken.take(kind, step));
   Request& posted = *taken;
   // Before anything is noted: if there is no room, nothing was contributed.
   posted.slices.reserve(slices.size());
-  if (!push) PARALLAX_RETURN_IF_ERROR(reserve_results(slices, &posted));
+  if (!push) PARALLAX_RETURN_IF_ERROR(reserve_results(slices, staged.result_dtypes, &posted));
   StepState& state = pipeline_.state(step);
   for (size_t i = 0; i < slices.size(); ++i) {
     PullSlice& posted_slice = posted.slices.emplace_back(checks_.slice_of(slices[i]));
@@ -139,7 +139,7 @@ Status ContributionCalls::post(RequestKind kind, uint64_t step,
     }
     posted_slice.more = slices[i].more != 0;
     posted_slice.way = take(i, posted_slice, state);
-    if (i < arriving.size()) posted_slice.arriving = arriving[i];
+    if (i < staged.arriving.size()) posted_slice.arriving = staged.arriving[i];
     PARALLAX_CHECK(posted_slice.arriving == nullptr || posted_slice.way == SliceWay::kItself);
   }
   ++state.unstarted;
@@ -151,7 +151,7 @@ Status ContributionCalls::post(RequestKind kind, uint64_t step,
 
 // Room for what a reduce gives back.
 Status ContributionCalls::reserve_results(std::span<const parallax_slice_t> slices,
-                                          Request* posted) {
+                                          std::span<const uint32_t> dtypes, Request* posted) {
   size_t i = 0;
   try {
     posted->rows.resize(std::max(posted->rows.size(), slices.size()));
@@ -163,7 +163,7 @@ Status ContributionCalls::reserve_results(std::span<const parallax_slice_t> slic
       posted->slice_done[i] = slices[i].more != 0 ? 1 : 0;  // the last one gets the aggregate
       if (slices[i].more != 0) continue;
       results_.reserve(*group_.runtime(checks_.number_of(slices[i])).variable,
-                       checks_.dtype_of_slice(slices[i]), &rows);
+                       i < dtypes.size() ? dtypes[i] : checks_.dtype_of_slice(slices[i]), &rows);
     }
   } catch (const std::bad_alloc&) {
     for (RowsResult& rows : posted->rows) rows = {};  // frees memory: the sentence needs some

@@ -41,12 +41,23 @@ class ContributionCalls {
     ties_.reserve();
     tied_rows_.reserve(PARALLAX_SLICES_MAX);
   }
+  // What there is of a call whose slices have come from devices; of each, by slice, where there is
+  // any.
+  struct Staged {
+    Request* request = nullptr;
+    // What is not here of a slice, the one dense slice of its variable.
+    std::span<ArrivingElements* const> arriving = {};
+    // The dtype of the rows that a reduce gives back; none: the slice's.
+    std::span<const uint32_t> result_dtypes = {};
+  };
   // kPush or kReduce of a step that takes calls. A call that is refused has contributed nothing.
-  // `there`: the request, where the call has one already. `arriving`, by slice, where there are
-  // any: what is not here of it, that of one dense slice of its variable. INVALID, LIMIT.
+  // INVALID, LIMIT.
   Status post(RequestKind kind, uint64_t step, std::span<const parallax_slice_t> slices,
-              Request** request, Request* there = nullptr,
-              std::span<ArrivingElements* const> arriving = {});
+              Request** request, const Staged& staged);
+  Status post(RequestKind kind, uint64_t step, std::span<const parallax_slice_t> slices,
+              Request** request) {
+    return post(kind, step, slices, request, {});
+  }
   // Of a call whose ids and numbers are not here yet: all that post() would find without them.
   Status check_before(RequestKind kind, uint64_t step,
                       std::span<const parallax_slice_t> slices) const;
@@ -63,7 +74,8 @@ class ContributionCalls {
   bool is_pair(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step) const;
   Status check_sum(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step,
                    const char* call);
-  Status reserve_results(std::span<const parallax_slice_t> slices, Request* posted);
+  Status reserve_results(std::span<const parallax_slice_t> slices, std::span<const uint32_t> dtypes,
+                         Request* posted);
   SliceWay take(size_t slice, const PullSlice& taken, StepState& state);
   void start(Request& request);
   void contribute(const Request& request, const PullSlice& slice, const ByteRange& around,

@@ -257,7 +257,8 @@ Status DeviceCalls::take(Staged& staged, bool ahead) {
   Call call = {.kind = staged.kind,
                .step = staged.step,
                .slices = staged.slices.host_slices(),
-               .from_tables = staged.slices.from_tables()};
+               .from_tables = staged.slices.from_tables(),
+               .result_dtypes = staged.slices.result_dtypes()};
   if (ahead) call.arriving = staged.slices.arriving();
   PARALLAX_RETURN_IF_ERROR(take_(call, staged.request));
   if (!ahead) return {};

@@ -54,6 +54,8 @@ class DeviceCalls final : private RequestKeeper {
     std::span<const uint8_t> from_tables = {};
     // Likewise: StagedSlices::arriving(), of one that is taken before all of it is here.
     std::span<ArrivingElements* const> arriving = {};
+    // Likewise: StagedSlices::result_dtypes(), where slices are not of that dtype any more.
+    std::span<const uint32_t> result_dtypes = {};
   };
   // Takes a call with slices in host memory, which were not checked yet, for a request that is
   // there already. A refused one has changed nothing.

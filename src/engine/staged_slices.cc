@@ -271,7 +271,7 @@ Status StagedSlices::take_room_for_pieces(const Call& call) {
 Status StagedSlices::lay_out_all(const Call& call, std::vector<ByteRange>* borrowed) {
   coalesced_.start(call.registry.size());
   for (size_t i = 0; i < call.slices.size(); ++i) {
-    coalesced_.see(call.slices[i]);
+    coalesced_.see(call.slices[i], call.checks.dtype_of_slice(call.slices[i]));
     const Status laid_out = lay_out_one(call, i);
     if (laid_out.ok()) continue;
     const uint32_t variable = call.slices[i].variable;

@@ -65,6 +65,10 @@ class StagedSlices {
   // host slice's then.
   std::span<const uint8_t> from_tables() const { return from_tables_; }
 
+  // By slice, the dtype that the caller's has: of one that its device has coalesced the engine
+  // takes sums in float.
+  std::span<const uint32_t> result_dtypes() const { return coalesced_.dtypes(); }
+
   bool copies(CopyDirection direction) const;
   // Not OK: those that are under way nevertheless still are. To the host it waits for the streams
   // behind which row ids are read in host memory, too.

@@ -109,8 +109,9 @@ Status StepCalls::post_pull(const DeviceCalls::Call& call, Request** request, Re
 Status StepCalls::take(const DeviceCalls::Call& call, Request* request) {
   Request* same = request;
   if (call.kind == RequestKind::kPush || call.kind == RequestKind::kReduce) {
-    return contribution_calls_.post(call.kind, call.step, call.slices, &same, request,
-                                    call.arriving);
+    return contribution_calls_.post(
+        call.kind, call.step, call.slices, &same,
+        {.request = request, .arriving = call.arriving, .result_dtypes = call.result_dtypes});
   }
   return post_pull(call, &same, request);
 }

@@ -13,6 +13,7 @@ uint64_t Results::most_rows(const Variable& variable) const {
 }
 
 void Results::reserve(const Variable& variable, uint32_t dtype, RowsResult* rows) {
+  rows->dtype = dtype;
   if (!variable.ids_declared()) return;
   const uint64_t most = most_rows(variable);
   rows->ids.reserve(most);
@@ -27,7 +28,7 @@ void Results::give(const VariableRuntime& runtime, const ReducedGradient& whole,
   } else if (!runtime.variable->ids_declared()) {
     give_dense(*runtime.variable, whole, slice);
   } else {
-    give_union(runtime, whole, slice.dtype, rows);
+    give_union(runtime, whole, rows);
   }
 }
 
@@ -80,8 +81,9 @@ void Results::give_row(const Variable& variable, const ReducedGradient& whole, c
 
 // The union by ascending id.
 void Results::give_union(const VariableRuntime& runtime, const ReducedGradient& whole,
-                         uint32_t dtype, RowsResult* out) {
+                         RowsResult* out) {
   const Variable& variable = *runtime.variable;
+  const uint32_t dtype = out->dtype;
   out->ids.clear();
   out->values.clear();
   if (!whole.has_values) return;

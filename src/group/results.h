@@ -23,7 +23,8 @@ namespace parallax {
 // The union of rows that a reduce gives back; ids ascending.
 struct RowsResult {
   std::vector<int64_t> ids;
-  std::vector<std::byte> values;  // of the dtype that the slice asked for
+  std::vector<std::byte> values;
+  uint32_t dtype = 0;  // that the slice asked for
 };
 
 class Results {
@@ -32,12 +33,13 @@ class Results {
 
   // Rows that the union of all ranks' slices can have at most.
   uint64_t most_rows(const Variable& variable) const;
-  // Room for the most that a union can be, so that later steps allocate nothing; for nothing if the
-  // variable has no row ids. Throws std::bad_alloc.
+  // Rows are given in that dtype. Room for the most that a union can be, so that later steps
+  // allocate nothing; for nothing if the variable has no row ids. Throws std::bad_alloc.
   void reserve(const Variable& variable, uint32_t dtype, RowsResult* rows);
 
   // What came of the slice of a reduce: all of the sum (Exchange::whole) to where the slice wants
-  // it, where the exchange may have put it already; of a slice of rows their union into *rows.
+  // it, where the exchange may have put it already; of a slice of rows their union into *rows,
+  // which was reserved.
   void give(const VariableRuntime& runtime, const ReducedGradient& whole, const PullSlice& slice,
             RowsResult* rows);
 
@@ -49,8 +51,7 @@ class Results {
                       const PullSlice& slice) const;
   void give_row(const Variable& variable, const ReducedGradient& whole, const std::byte* row,
                 const NumberFormat& to) const;
-  void give_union(const VariableRuntime& runtime, const ReducedGradient& whole, uint32_t dtype,
-                  RowsResult* out);
+  void give_union(const VariableRuntime& runtime, const ReducedGradient& whole, RowsResult* out);
 
   const uint32_t world_;
   std::vector<std::pair<int64_t, uint64_t>> sorted_;  // id, row of the sum's values

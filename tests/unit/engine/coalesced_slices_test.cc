@@ -185,11 +185,11 @@ TEST(CoalescedSlices, WhatTheBitsAllow) {
   Variable variable;
   variable.dtype = PARALLAX_F16;
   EXPECT_TRUE(CoalescedSlices::may_coalesce(variable, RequestKind::kPush, PARALLAX_F16));
-  EXPECT_FALSE(CoalescedSlices::may_coalesce(variable, RequestKind::kReduce, PARALLAX_F16));
+  EXPECT_TRUE(CoalescedSlices::may_coalesce(variable, RequestKind::kReduce, PARALLAX_F16));
   EXPECT_TRUE(CoalescedSlices::may_coalesce(variable, RequestKind::kReduce, PARALLAX_F32));
   EXPECT_FALSE(CoalescedSlices::may_coalesce(variable, RequestKind::kPull, PARALLAX_F32));
   EXPECT_TRUE(CoalescedSlices::may_coalesce(variable, RequestKind::kPush, PARALLAX_F64));
-  EXPECT_FALSE(CoalescedSlices::may_coalesce(variable, RequestKind::kReduce, PARALLAX_F64));
+  EXPECT_TRUE(CoalescedSlices::may_coalesce(variable, RequestKind::kReduce, PARALLAX_F64));
   variable.dtype = PARALLAX_F64;
   EXPECT_FALSE(CoalescedSlices::may_coalesce(variable, RequestKind::kPush, PARALLAX_F32));
   variable.dtype = PARALLAX_F32;
