@@ -306,8 +306,8 @@ constexpr SettingRow kRows[] = {
      .unit = "bytes",
      .max = UINT64_MAX,
      .sources = kOutside,
-     .help = "Ids and values of a slice of rows on a device from which on they are coalesced "
-             "there; smaller ones are copied as they are."},
+     .help = "Ids and values of rows on a device, of a variable in a call, from which on they are "
+             "coalesced there; fewer are copied as they are."},
     {.name = "nccl",
      .type = SettingType::kChoice,
      .standard = "world",

@@ -180,44 +180,71 @@ Status CudaDevice::enqueue_copies(CopyDirection direction, std::span<const Devic
   return {};
 }
 
-// Counts of an earlier slice may be under way behind kernels that were not all launched.
-Status CudaDevice::enqueue_coalescing(kernels::Launcher& launcher, const RowsToCoalesce& slice,
-                                      CUstream queue, bool* begun) const noexcept {
+// Slices that are summed as one lie one behind the other then.
+CUresult CudaDevice::enqueue_together(const RowsToCoalesce& rows, const CoalescePlaces& places,
+                                      CUstream queue) const noexcept {
   const auto pointer = [](const std::byte* memory) {
     return reinterpret_cast<CUdeviceptr>(memory);
   };
-  const CoalescePlaces places = coalesce_places(slice);
-  const CUdeviceptr counts = pointer(slice.scratch);
+  CUdeviceptr ids = pointer(rows.scratch) + places.given_ids_at;
+  CUdeviceptr values = pointer(rows.scratch) + places.given_values_at;
+  for (const RowsThere& each : rows.slices) {
+    const uint64_t id_bytes = uint64_t{each.count} * rows.id_bytes;
+    const uint64_t value_bytes = uint64_t{each.count} * rows.elements * bytes_of_dtype(rows.dtype);
+    CUresult error = api_.cuMemcpyDtoDAsync_v2(ids, pointer(each.ids), id_bytes, queue);
+    if (error == CUDA_SUCCESS) {
+      error = api_.cuMemcpyDtoDAsync_v2(values, pointer(each.values), value_bytes, queue);
+    }
+    if (error != CUDA_SUCCESS) return error;
+    ids += id_bytes;
+    values += value_bytes;
+  }
+  return CUDA_SUCCESS;
+}
+
+// Counts of earlier rows may be under way behind kernels that were not all launched.
+Status CudaDevice::enqueue_coalescing(kernels::Launcher& launcher, const RowsToCoalesce& rows,
+                                      CUstream queue, bool* begun) const noexcept {
+  const auto scratch = reinterpret_cast<CUdeviceptr>(rows.scratch);
+  const CoalescePlaces places = coalesce_places(rows);
+  const RowsThere& first = rows.slices.front();
+  auto ids = reinterpret_cast<CUdeviceptr>(first.ids);
+  auto values = reinterpret_cast<CUdeviceptr>(first.values);
   // No bad id yet: all ones.
-  CUresult error = api_.cuMemsetD8Async(counts, 0xff, sizeof(CoalescedCounts), queue);
+  CUresult error = api_.cuMemsetD8Async(scratch, 0xff, sizeof(CoalescedCounts), queue);
   if (error != CUDA_SUCCESS) return failure("cuMemsetD8Async", error);
   *begun = true;
+  if (rows.slices.size() > 1) {
+    error = enqueue_together(rows, places, queue);
+    if (error != CUDA_SUCCESS) return failure("cuMemcpyDtoDAsync", error);
+    ids = scratch + places.given_ids_at;
+    values = scratch + places.given_values_at;
+  }
   try {
-    error = launcher.coalesce(
-        queue,
-        {.ids = pointer(slice.ids),
-         .width_bytes = slice.id_bytes,
-         .count = slice.count,
-         .table_rows = slice.table_rows,
-         .bad = counts + offsetof(CoalescedCounts, bad)},
-        {.rows = pointer(slice.values), .dtype = slice.dtype, .elements = slice.elements},
-        {.unique_ids = counts + places.ids_at,
-         .sums = counts + places.sums_at,
-         .unique_count = counts + offsetof(CoalescedCounts, rows),
-         .work = counts + places.work_at});
+    error = launcher.coalesce(queue,
+                              {.ids = ids,
+                               .width_bytes = rows.id_bytes,
+                               .count = rows.count,
+                               .table_rows = rows.table_rows,
+                               .bad = scratch + offsetof(CoalescedCounts, bad)},
+                              {.rows = values, .dtype = rows.dtype, .elements = rows.elements},
+                              {.unique_ids = scratch + places.ids_at,
+                               .sums = scratch + places.sums_at,
+                               .unique_count = scratch + offsetof(CoalescedCounts, rows),
+                               .work = scratch + places.work_at});
   } catch (const std::bad_alloc&) {
     return Status::out_of_memory();
   }
   if (error != CUDA_SUCCESS) return failure(launcher.last_call(), error);
-  error = api_.cuMemcpyDtoHAsync_v2(slice.counts, counts, sizeof(CoalescedCounts), queue);
+  error = api_.cuMemcpyDtoHAsync_v2(rows.counts, scratch, sizeof(CoalescedCounts), queue);
   return error == CUDA_SUCCESS ? Status() : failure("cuMemcpyDtoHAsync", error);
 }
 
 Status CudaDevice::coalesce(kernels::Launcher& launcher, const StreamMark& after,
-                            std::span<const RowsToCoalesce> slices, QueuedCopies* copies,
+                            std::span<const RowsToCoalesce> all, QueuedCopies* copies,
                             bool* begun) {
   const auto enqueue = [&](CUstream queue) -> Status {
-    for (const RowsToCoalesce& each : slices) {
+    for (const RowsToCoalesce& each : all) {
       PARALLAX_RETURN_IF_ERROR(enqueue_coalescing(launcher, each, queue, begun));
     }
     return {};

@@ -68,7 +68,7 @@ class CudaDevice {
               QueuedCopies* copies, bool* begun);
   // The same of rows that kernels coalesce, and of their counts.
   Status coalesce(kernels::Launcher& launcher, const StreamMark& after,
-                  std::span<const RowsToCoalesce> slices, QueuedCopies* copies, bool* begun);
+                  std::span<const RowsToCoalesce> all, QueuedCopies* copies, bool* begun);
   // And of numbers that they convert.
   Status convert(kernels::Launcher& launcher, CopyDirection direction, const StreamMark& after,
                  std::span<const DeviceConversion> each, QueuedCopies* copies, bool* begun);
@@ -121,8 +121,10 @@ class CudaDevice {
                   QueuedCopies* copies, bool* begun);
   Status enqueue_copies(CopyDirection direction, std::span<const DeviceCopy> copies, CUstream queue,
                         bool* begun) const noexcept;
-  Status enqueue_coalescing(kernels::Launcher& launcher, const RowsToCoalesce& slice,
-                            CUstream queue, bool* begun) const noexcept;
+  CUresult enqueue_together(const RowsToCoalesce& rows, const CoalescePlaces& places,
+                            CUstream queue) const noexcept;
+  Status enqueue_coalescing(kernels::Launcher& launcher, const RowsToCoalesce& rows, CUstream queue,
+                            bool* begun) const noexcept;
   Status passed(CUevent event, bool* passed) const noexcept;
   Status zero(CUdeviceptr memory, uint64_t bytes, bool* under_way) const;
   // Memory that free() gives back where it cannot be zeroed.

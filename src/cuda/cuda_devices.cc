@@ -191,13 +191,13 @@ Status CudaDevices::copy(CopyDirection direction, DeviceMark mark,
                });
 }
 
-Status CudaDevices::coalesce(DeviceMark mark, std::span<const RowsToCoalesce> slices,
+Status CudaDevices::coalesce(DeviceMark mark, std::span<const RowsToCoalesce> all,
                              DeviceBatch* batch) {
   const MutexLock lock(mutex_);
   CudaKernels& kernels = *kernels_.at(marks_[mark - 1].device->number());
   return begin(mark, batch,
                [&](CudaDevice& device, const StreamMark& after, QueuedCopies* queued, bool* begun) {
-                 return device.coalesce(kernels.launcher(), after, slices, queued, begun);
+                 return device.coalesce(kernels.launcher(), after, all, queued, begun);
                });
 }
 

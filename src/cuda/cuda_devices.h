@@ -47,8 +47,8 @@ class CudaDevices final : public Devices {
   Status prepare_kernels(uint32_t device) override PARALLAX_EXCLUDES(mutex_);
   Status coalesce_bytes(uint32_t device, const RowsToCoalesce& rows, uint64_t* bytes) override
       PARALLAX_EXCLUDES(mutex_);
-  Status coalesce(DeviceMark mark, std::span<const RowsToCoalesce> slices,
-                  DeviceBatch* batch) override PARALLAX_EXCLUDES(mutex_);
+  Status coalesce(DeviceMark mark, std::span<const RowsToCoalesce> all, DeviceBatch* batch) override
+      PARALLAX_EXCLUDES(mutex_);
   Status convert(CopyDirection direction, DeviceMark mark, std::span<const DeviceConversion> each,
                  DeviceBatch* batch) override PARALLAX_EXCLUDES(mutex_);
   bool drain(int64_t timeout_ns) override PARALLAX_EXCLUDES(mutex_);

@@ -26,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "base/number.h"
 #include "base/status.h"
 #include "device/communicator.h"
 #include "device/table_queue.h"
@@ -65,15 +66,21 @@ struct DeviceConversion {
   uint64_t count = 0;
 };
 
-// Rows of a slice on a device, to be coalesced there: those of one id are summed in float, in the
-// order in which they occur. Ids of -1 are padding.
-struct RowsToCoalesce {
+// Rows on a device.
+struct RowsThere {
   const std::byte* ids = nullptr;
-  uint32_t id_bytes = 8;  // 4 or 8
-  uint32_t count = 0;     // 1 or more
-  uint64_t table_rows = 0;
   const std::byte* values = nullptr;
-  uint32_t dtype = 0;  // F32, F16, BF16
+  uint32_t count = 0;  // 1 or more
+};
+
+// Rows of a slice on a device, or of several as if they were one, to be coalesced there: those of
+// one id are summed in float, in the order in which they occur. Ids of -1 are padding.
+struct RowsToCoalesce {
+  std::span<const RowsThere> slices;
+  uint32_t id_bytes = 8;  // 4 or 8
+  uint32_t count = 0;     // of all
+  uint64_t table_rows = 0;
+  uint32_t dtype = 0;  // F32, F16, BF16, F64
   uint32_t elements = 1;
   std::byte* scratch = nullptr;  // memory of the device, of coalesce_bytes()
   std::byte* counts = nullptr;   // pinned: CoalescedCounts
@@ -83,13 +90,15 @@ struct RowsToCoalesce {
 struct CoalescedCounts {
   static constexpr uint32_t kNoneBad = UINT32_MAX;
 
-  uint32_t bad = kNoneBad;  // the least position of an id that is neither padding nor a row
-  uint32_t rows = 0;        // distinct
+  // The least position, counted over all slices, of an id that is neither padding nor a row.
+  uint32_t bad = kNoneBad;
+  uint32_t rows = 0;  // distinct
 };
 // Where in the scratch memory: first the counts, then ids in ascending order, as wide as they were,
-// sums in float, and what kernels work in.
+// and sums in float; of several slices their ids and values, one slice's behind the other's; and
+// what kernels work in.
 struct CoalescePlaces {
-  uint64_t ids_at = 0, sums_at = 0, work_at = 0;
+  uint64_t ids_at = 0, sums_at = 0, given_ids_at = 0, given_values_at = 0, work_at = 0;
 };
 inline CoalescePlaces coalesce_places(const RowsToCoalesce& rows) {
   constexpr uint64_t kAlignment = 256;
@@ -99,7 +108,12 @@ inline CoalescePlaces coalesce_places(const RowsToCoalesce& rows) {
   CoalescePlaces places;
   places.ids_at = aligned(sizeof(CoalescedCounts));
   places.sums_at = places.ids_at + aligned(uint64_t{rows.count} * rows.id_bytes);
-  places.work_at = places.sums_at + aligned(uint64_t{rows.count} * rows.elements * sizeof(float));
+  const uint64_t elements = uint64_t{rows.count} * rows.elements;
+  places.work_at = places.sums_at + aligned(elements * sizeof(float));
+  if (rows.slices.size() == 1) return places;
+  places.given_ids_at = places.work_at;
+  places.given_values_at = places.given_ids_at + aligned(uint64_t{rows.count} * rows.id_bytes);
+  places.work_at = places.given_values_at + aligned(elements * bytes_of_dtype(rows.dtype));
   return places;
 }
 
@@ -160,11 +174,11 @@ class Devices {
     static_cast<void>(rows), static_cast<void>(bytes);
     return prepare_kernels(device);
   }
-  // Coalesces slices of the mark's device behind it, and copies their counts to the host; as
-  // copy(). Once the batch has ended, as many rows as the counts tell may be copied.
-  virtual Status coalesce(DeviceMark mark, std::span<const RowsToCoalesce> slices,
+  // Coalesces rows of the mark's device behind it, and copies their counts to the host; as copy().
+  // Once the batch has ended, as many rows as the counts tell may be copied.
+  virtual Status coalesce(DeviceMark mark, std::span<const RowsToCoalesce> all,
                           DeviceBatch* batch) {
-    static_cast<void>(mark), static_cast<void>(slices);
+    static_cast<void>(mark), static_cast<void>(all);
     *batch = 0;
     return unsupported("there are no kernels");
   }

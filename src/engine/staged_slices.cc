@@ -12,8 +12,6 @@ namespace parallax {
 
 namespace {
 
-// Of the parts of a block: no kernel and no copy engine is slowed down by a worse one.
-constexpr uint64_t kStagedAlignment = 256;
 constexpr uint64_t kStagedMax = uint64_t{1} << 62;
 
 const char* name_of_call(RequestKind kind) {
@@ -60,7 +58,7 @@ Status StagedSlices::check_place(const void* address, uint32_t device, const cha
 uint64_t StagedSlices::room_for(uint64_t bytes) {
   const uint64_t offset = block_bytes_;
   if (bytes > kStagedMax || offset > kStagedMax) return block_bytes_ = kStagedMax + 1;
-  block_bytes_ += (bytes + kStagedAlignment - 1) / kStagedAlignment * kStagedAlignment;
+  block_bytes_ += staged_bytes(bytes);
   return offset;
 }
 
@@ -119,28 +117,26 @@ void StagedSlices::leave(const parallax_slice_t& slice, const PullSlice& taken, 
 bool StagedSlices::coalesce(const Call& call, size_t at, uint32_t dtype) {
   const parallax_slice_t& slice = call.slices[at];
   const Variable& variable = call.registry[slice.variable];
-  if (share_.scratch == nullptr || !call.first || !coalesced_.seen_first(slice.variable) ||
-      !call.first(slice.variable) || !CoalescedSlices::may_coalesce(variable, call.kind, dtype) ||
-      copies_.size() < 2) {
+  if (share_.scratch == nullptr || !call.first ||
+      !CoalescedSlices::may_coalesce(variable, call.kind, dtype) || copies_.size() < 2) {
     return false;
   }
   const StagedCopy values = copies_[copies_.size() - 1], ids = copies_[copies_.size() - 2];
   const void* ids_here = slice.ids != nullptr ? static_cast<const void*>(slice.ids)
                                               : static_cast<const void*>(slice.ids_i32);
-  if (ids.outside != ids_here || ids.bytes + values.bytes < share_.coalesce_bytes_min) return false;
+  if (ids.outside != ids_here) return false;
   for (const StagedCopy& each : {ids, values}) {
     if (share_.devices->place_of(each.outside).place != MemoryPlace::kDevice) return false;
   }
-  const bool added = coalesced_.add(share_,
-                                    {.at = at,
-                                     .slice = slice,
-                                     .variable = variable,
-                                     .dtype = dtype,
-                                     .ids = ids,
-                                     .values = values},
-                                    call.counts);
-  if (added) copies_.resize(copies_.size() - 2);
-  return added;
+  const bool taken = coalesced_.offer({.at = at,
+                                       .slice = slice,
+                                       .variable = variable,
+                                       .dtype = dtype,
+                                       .ids = ids,
+                                       .values = values},
+                                      call.first(slice.variable));
+  if (taken) copies_.resize(copies_.size() - 2);
+  return taken;
 }
 
 bool StagedSlices::comes_from_table(const Call& call, const parallax_slice_t& slice) const {
@@ -281,6 +277,7 @@ Status StagedSlices::lay_out_all(const Call& call, std::vector<ByteRange>* borro
         .about_slice(i)
         .about_variable(variable);
   }
+  coalesced_.settle(share_, call.counts, &copies_);
   const Status room = take_room(call);
   if (!room.ok()) {
     return room.prefixed(std::string(name_of_call(call.kind)) + ": its slices need ");

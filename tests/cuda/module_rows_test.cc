@@ -59,13 +59,23 @@ TEST_F(Rows, OfEveryDtype) {
   expect_same({.dtype = PARALLAX_F64, .as = PARALLAX_F32}, 0);
 }
 
-// What a rank has summed before goes on with each row in its turn: the first slice of a step is
-// coalesced, those behind it are copied as they are.
-TEST_F(Rows, TheFirstSliceOfAStepAlone) {
+// What a rank has summed before goes on with each row in its turn: the slices of the first call of
+// a step are coalesced, as one, and those of later calls are copied as they are.
+TEST_F(Rows, TheSlicesOfTheFirstCallOfAStep) {
   for (const bool managed : {true, false}) {
+    cuda_double_set_delay(managed ? 5 : 6, 100);
     expect_same({.managed = managed, .calls = 3, .world = 2}, kAll);
-    expect_same({.managed = managed, .tied = 2, .world = 2}, kAll);
-    expect_same({.managed = managed, .calls = 2, .tied = 2}, kAll);
+    expect_same({.managed = managed, .tied = 2, .world = 2}, 2 * kAll);
+    expect_same({.managed = managed, .calls = 2, .tied = 3}, 3 * kAll);
+    expect_same({.dtype = PARALLAX_BF16,
+                 .as = PARALLAX_F16,
+                 .managed = managed,
+                 .narrow_ids = true,
+                 .reduction = PARALLAX_MEAN_ROW,
+                 .tied = 3,
+                 .world = 2},
+                3 * kAll);
+    expect_same({.as = PARALLAX_F64, .managed = managed, .tied = 2, .deterministic = 0}, 2 * kAll);
   }
 }
 
@@ -81,6 +91,15 @@ TEST_F(Rows, BehindASliceThatIsNotOfThemTheHostSums) {
 
 TEST_F(Rows, NumbersThatAreToBeFiniteAreLookedAtByTheHost) {
   expect_same({.refuse_nonfinite = 1}, 0);
+}
+
+// A row that several slices of a call have comes once.
+TEST_F(Rows, OfSlicesOfACallDistinctRowsAreCopiedOnce) {
+  const RowSteps of = {.tied = 4, .distinct = 5, .count = 1024};
+  const uint64_t before = cuda_double_bytes_to_host();
+  run_steps(of, true);
+  EXPECT_EQ(cuda_double_bytes_to_host() - before,
+            kRowSteps * (5 * (sizeof(int64_t) + 7 * sizeof(float)) + 8));
 }
 
 // Of padding alone nothing is copied but the counts.
@@ -186,7 +205,7 @@ TEST_F(Rows, AnIdThatIsNoRowIsNamed) {
           // Nothing of it was done: the step takes another, and it is the first.
           const Call call(of, rank, 1, true, false, stream.get());
           rank.finish({call.make(of, rank, number), rank.end(number)});
-          EXPECT_EQ(coalesced(rank.report(PARALLAX_REPORT_STATS), "slices"), 3u);
+          EXPECT_EQ(coalesced(rank.report(PARALLAX_REPORT_STATS), "slices"), 4u);
         });
   }
 }
@@ -197,8 +216,9 @@ TEST_F(Rows, EveryCallOfTheDriverMayFail) {
   const char* const functions[] = {
       "cuModuleLoadData", "cuModuleGetFunction", "cuMemAlloc_v2",          "cuMemsetD8Async",
       "cuLaunchKernel",   "cuStreamWaitEvent",   "cuMemcpyDtoHAsync_v2",   "cuEventRecord",
-      "cuEventQuery",     "cuLaunchHostFunc",    "cuPointerGetAttributes", "operation"};
-  const RowSteps of;
+      "cuEventQuery",     "cuLaunchHostFunc",    "cuPointerGetAttributes", "cuMemcpyDtoDAsync_v2",
+      "operation"};
+  const RowSteps of = {.tied = 2};
   uint32_t failed = 0;
   for (const char* function : functions) {
     for (const uint64_t nth : {1, 2, 3, 4, 7, 12}) {
@@ -214,7 +234,7 @@ TEST_F(Rows, EveryCallOfTheDriverMayFail) {
             cuda_double_fail(function, nth, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 0);
             parallax_request_t* request = nullptr;
             parallax_status_t status =
-                parallax_push(rank.job, number, call.slices().data(), 1, &request);
+                parallax_push(rank.job, number, call.slices().data(), of.tied, &request);
             if (status == PARALLAX_OK) status = rank.wait(request);
             const std::string words = parallax_last_error();
             cuda_double_clear_failures();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CoalescingDevices: FakeDevices that coalesce rows of floats as the plain sum of their ids, when
-// the stream has come to the mark and no copy is held.
+// CoalescingDevices: FakeDevices that coalesce rows of f32 or f16 as the plain sum of their ids,
+// when the stream has come to the mark and no copy is held.
 #ifndef PARALLAX_TESTS_SUPPORT_COALESCING_DEVICES_H_
 #define PARALLAX_TESTS_SUPPORT_COALESCING_DEVICES_H_
 
@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "base/number.h"
 #include "support/fake_devices.h"
 
 namespace parallax::testkit {
@@ -15,9 +16,11 @@ namespace parallax::testkit {
 class CoalescingDevices final : public FakeDevices {
  public:
   Status refuse_scratch;
-  uint64_t coalesced = 0;  // slices
+  uint32_t rows_max = UINT32_MAX;  // that there is scratch memory for
+  uint64_t coalesced = 0;          // slices, or several as one
 
   Status coalesce_bytes(uint32_t, const RowsToCoalesce& rows, uint64_t* bytes) override {
+    if (rows.count > rows_max) return limit("too many rows");
     *bytes = coalesce_places(rows).work_at;
     return {};
   }
@@ -51,9 +54,20 @@ class CoalescingDevices final : public FakeDevices {
  private:
   void run(const RowsToCoalesce& rows) {
     ++coalesced;
-    const auto wide = read(reinterpret_cast<const int64_t*>(rows.ids), rows.count);
-    const auto values =
-        read(reinterpret_cast<const float*>(rows.values), uint64_t{rows.count} * rows.elements);
+    std::vector<int64_t> wide;
+    std::vector<float> values;
+    for (const RowsThere& each : rows.slices) {
+      const auto ids = read(reinterpret_cast<const int64_t*>(each.ids), each.count);
+      wide.insert(wide.end(), ids.begin(), ids.end());
+      const uint64_t count = uint64_t{each.count} * rows.elements;
+      if (rows.dtype == PARALLAX_F16) {
+        const auto halves = read(reinterpret_cast<const Half*>(each.values), count);
+        for (const Half& half : halves) values.push_back(widen(half));
+        continue;
+      }
+      const auto floats = read(reinterpret_cast<const float*>(each.values), count);
+      values.insert(values.end(), floats.begin(), floats.end());
+    }
     CoalescedCounts counts;
     std::map<int64_t, std::vector<float>> sums;
     for (uint32_t i = rows.count; i-- > 0;) {
