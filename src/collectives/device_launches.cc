@@ -74,7 +74,9 @@ std::string DeviceLaunches::why_not_lent() const {
            std::to_string(device_);
   }
   if (held_) return "another part is made of it";
-  return communicator_->idle() ? "" : "it has reductions under way";
+  if (communicator_->idle()) return "";
+  return communicator_->ready() ? "it has reductions under way"
+                                : "it is registering memory, or has reductions under way";
 }
 
 bool DeviceLaunches::fits_device(uint32_t device, uint32_t* settled) {
@@ -259,21 +261,6 @@ Status DeviceLaunches::launch_next(DeviceLeg leg) {
   } else {
     launch.end = places_[next_.at].end;
   }
-  PARALLAX_RETURN_IF_ERROR(list(launch));
-  PARALLAX_RETURN_IF_ERROR(communicator_->launch(together_));
-  launch.number = communicator_->launched();
-  launch.began_ns = lived_ns_;
-  under_way_.push_back(launch);
-  if (order_ != nullptr) order_->pop();
-  if (leg == DeviceLeg::kFromHost) {
-    between_.pop_front();
-  } else {
-    next_.go_on(places_);
-  }
-  return {};
-}
-
-Status DeviceLaunches::list(const Launch& launch) {
   together_.clear();
   for (size_t i = launch.first; i < launch.end; ++i) {
     DeviceReduction& each = together_.emplace_back(places_[i].slots[launch.step & 1].reduction);
@@ -284,6 +271,16 @@ Status DeviceLaunches::list(const Launch& launch) {
       each.after = 0;  // the first leg was behind it
       static_cast<void>(places_[i].between->total(launch.step, &each.staged));
     }
+  }
+  PARALLAX_RETURN_IF_ERROR(communicator_->launch(together_));
+  launch.number = communicator_->launched();
+  launch.began_ns = lived_ns_;
+  under_way_.push_back(launch);
+  if (order_ != nullptr) order_->pop();
+  if (leg == DeviceLeg::kFromHost) {
+    between_.pop_front();
+  } else {
+    next_.go_on(places_);
   }
   return {};
 }

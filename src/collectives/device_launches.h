@@ -75,6 +75,7 @@ class DeviceLaunches {
   std::string why_not_lent() const;
   bool there() const { return communicator_ != nullptr && !given_up_ && order_ == nullptr; }
   void hold(bool held) { held_ = held; }
+  bool held() const { return held_; }
   // Null: none yet.
   Communicator* communicator() const { return communicator_.get(); }
 
@@ -163,7 +164,6 @@ class DeviceLaunches {
   bool is_due(DeviceLeg* leg);
   Status launch_next(DeviceLeg leg);
   Status check_deadline() const;
-  Status list(const Launch& launch);
   void end_launches();
   void release_stages(bool quiet);
   void give_back_all();

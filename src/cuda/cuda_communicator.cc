@@ -98,8 +98,10 @@ void CudaCommunicator::end_lending() {
 Status CudaCommunicator::advance() {
   if (phase_ == Phase::kAborted || phase_ == Phase::kFailed) return {};
   const bool waits = to_be_asked() || phase_ == Phase::kPreparing || !under_way_.empty();
-  if (!waits) return {};
+  if (!waits && !memory_.buffers().leaving()) return {};
   return within_context([this] {
+    // NCCL is another thread's meanwhile.
+    if (leaves()) return look_at_events();
     const Status asked = phase_ == Phase::kPreparing ? prepare() : ask();
     return asked.ok() ? look_at_events() : asked;
   });
@@ -142,6 +144,11 @@ Status CudaCommunicator::ask() {
 // so that an error here is one of all.
 Status CudaCommunicator::form_window(bool* in_progress) {
   if (windows_.more()) {
+    const ncclResult_t kept = memory_.buffers().take_kept(
+        [this](const ByteRange& memory) { return windows_.overlaps(memory); });
+    if (kept != ncclSuccess) {
+      return failed("ncclCommDeregister of memory that a window is to have", kept);
+    }
     const ncclResult_t result = windows_.offer(communicator_);
     if (result != ncclSuccess && result != ncclInProgress) {
       return failed(ProgramWindows::kCall, result);
@@ -180,11 +187,7 @@ Status CudaCommunicator::register_windows(std::span<const ByteRange> windows) {
   PARALLAX_CHECK(idle());
   // Forming goes on, one after the other; what sums in an order has windows of its own alone.
   PARALLAX_CHECK(window_ == nullptr);
-  for (const ByteRange& each : windows) {
-    bool over = false;
-    PARALLAX_RETURN_IF_ERROR(forget(each, &over));
-    PARALLAX_CHECK(over);
-  }
+  for (const ByteRange& each : windows) memory_.buffers().leave(each);
   windows_.add(windows);
   phase_ = Phase::kForming;
   return {};
@@ -306,16 +309,42 @@ HostLegs::Shared CudaCommunicator::of_zeros() const {
 // until a thread that registers other memory, or gives all up, is done.
 Status CudaCommunicator::forget(const ByteRange& memory, bool* over) {
   *over = phase_ != Phase::kAborted || given_up();
-  if (phase_ == Phase::kAborted || !memory_.buffers().knows(memory)) return {};
-  *over = !memory_.lacks();
+  if (phase_ == Phase::kAborted) return {};
+  RegisteredBuffers& buffers = memory_.buffers();
+  const auto kept = [&buffers, &memory] {
+    return buffers.take_kept([&memory](const ByteRange& each) { return each.overlaps(memory); });
+  };
+  *over = !leaves();
   if (!*over) return {};
-  const ContextScope scope(driver_, parts_.context);
-  const ncclResult_t error = memory_.buffers().forget(communicator_, memory);
+  ncclResult_t error = kept();
+  if (error == ncclSuccess && buffers.knows(memory)) {
+    *over = !memory_.lacks();
+    if (!*over) return {};
+    buffers.leave(memory);
+    *over = !leaves();
+    if (*over) error = kept();
+  }
   if (error == ncclSuccess) return {};
   return io_error("device " + std::to_string(device_) + ": NCCL " +
                   nccl_version_text(parts_.nccl.version) +
                   " did not let go of memory that was registered with it: ncclCommDeregister: " +
                   nccl_.ncclGetErrorString(error));
+}
+
+// Whether memory that was registered is on its way out, which a thread is at.
+bool CudaCommunicator::leaves() {
+  if (!memory_.buffers().leaving()) return false;
+  bool over = false;
+  static_cast<void>(meanwhile_.ask(
+      kForget,
+      [this] {
+        const ContextScope scope(driver_, parts_.context);
+        memory_.buffers().deregister(communicator_);
+        return Status();
+      },
+      &over));
+  if (over) memory_.buffers().settle();
+  return !over;
 }
 
 // The caller's streams are not waited for: ours is, by the device.

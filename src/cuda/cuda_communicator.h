@@ -8,8 +8,8 @@
 // reductions that go by the host (host_legs.h).
 //
 // What takes NCCL or the driver long is done by a thread (meanwhile.h), one thing after the other:
-// memory, registrations before a launch (launch_memory.h), the end of what is given up. While it is
-// at it nobody else calls the communicator.
+// memory, registrations before a launch (launch_memory.h) and their end, the end of what is given
+// up. While it is at it nobody else calls the communicator.
 #ifndef PARALLAX_CUDA_CUDA_COMMUNICATOR_H_
 #define PARALLAX_CUDA_CUDA_COMMUNICATOR_H_
 
@@ -58,7 +58,7 @@ class CudaCommunicator final : public Communicator {
   CudaCommunicator& operator=(const CudaCommunicator&) = delete;
 
   Status advance() override;
-  bool ready() const override { return phase_ == Phase::kReady; }
+  bool ready() const override { return phase_ == Phase::kReady && !memory_.buffers().leaving(); }
   Status launch(std::span<const DeviceReduction> together) override;
   uint64_t launched() const override { return launched_; }
   uint64_t ended() const override { return placed() - under_way_.size(); }
@@ -90,7 +90,7 @@ class CudaCommunicator final : public Communicator {
     kAborted
   };
   // What a thread does (meanwhile_).
-  enum Task : uint64_t { kWindow, kMemory, kEnd };
+  enum Task : uint64_t { kWindow, kMemory, kForget, kEnd };
   // While that is so, of both. The one that lends is NCCL's until the other is there.
   struct Kin {
     CudaCommunicator *parent = nullptr, *child = nullptr;
@@ -109,6 +109,7 @@ class CudaCommunicator final : public Communicator {
         meanwhile_(wakes_.wake()) {}
 
   bool settling() const { return phase_ == Phase::kSettling; }
+  bool leaves();
   // `work` with the device's context; every call of NCCL's and most of the driver's want it.
   template <typename Work>
   Status within_context(Work&& work);

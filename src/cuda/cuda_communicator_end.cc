@@ -47,6 +47,7 @@ void CudaCommunicator::end_with_nccl() {
 // Whether NCCL has nothing of it any more; then what the streams have ends.
 bool CudaCommunicator::given_up() {
   if (over_) return true;
+  if (leaves()) return false;
   if (kin_.parent != nullptr && !kin_.parent->given_up()) return false;
   if (communicator_ == nullptr) {
     meanwhile_.finish();
@@ -110,6 +111,7 @@ void CudaCommunicator::close_in_good_order() {
 }
 
 CudaCommunicator::~CudaCommunicator() {
+  while (leaves()) meanwhile_.finish();
   if (phase_ == Phase::kReady && under_way_.empty()) close_in_good_order();
   abort();
   meanwhile_.finish();

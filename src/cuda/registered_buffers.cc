@@ -41,15 +41,26 @@ bool RegisteredBuffers::knows(const ByteRange& memory) const {
                      [&](const Known& each) { return each.memory.overlaps(memory); });
 }
 
-ncclResult_t RegisteredBuffers::forget(ncclComm_t communicator, const ByteRange& memory) {
-  ncclResult_t first = ncclSuccess;
-  std::erase_if(known_, [&](const Known& each) {
-    if (!each.memory.overlaps(memory)) return false;
-    const ncclResult_t error = deregister(communicator, each);
-    if (first == ncclSuccess) first = error;
-    return error == ncclSuccess;
-  });
-  return first;
+void RegisteredBuffers::leave(const ByteRange& memory) {
+  for (const Known& each : known_) {
+    if (each.memory.overlaps(memory)) leaving_.push_back({.of = each});
+  }
+}
+
+void RegisteredBuffers::deregister(ncclComm_t communicator) {
+  for (Answer& each : leaving_) each.result = deregister(communicator, each.of);
+}
+
+void RegisteredBuffers::settle() {
+  for (const Answer& each : leaving_) {
+    if (each.result != ncclSuccess) {
+      kept_.push_back(each);
+      continue;
+    }
+    std::erase_if(
+        known_, [&each](const Known& known) { return known.memory.first == each.of.memory.first; });
+  }
+  leaving_.clear();
 }
 
 // Whatever it answers: NCCL has it no more, or gives it up with the communicator.

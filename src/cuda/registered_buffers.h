@@ -4,8 +4,10 @@
 // NCCL refuses is remembered as long as the memory is there, and not offered again: reductions work
 // without.
 //
-// Its owner's alone, with the device's context current; but offer(), which may take NCCL long, and
-// changes nothing here.
+// To register memory and to take that back takes NCCL long, so that each comes in three parts: the
+// owner notes what it is about, another thread calls NCCL (offer(), deregister()), and the owner
+// takes what came of it (take(), settle()). All else is its owner's alone, with the device's
+// context current.
 #ifndef PARALLAX_CUDA_REGISTERED_BUFFERS_H_
 #define PARALLAX_CUDA_REGISTERED_BUFFERS_H_
 
@@ -42,20 +44,48 @@ class RegisteredBuffers {
     known_.reserve(kMost);
     known_.push_back(offered);
   }
-  // All of it that is known, which no launch uses. What NCCL does not let go of stays known: the
-  // first such answer.
-  ncclResult_t forget(ncclComm_t communicator, const ByteRange& memory);
+  // All that is known of it, which no launch uses, is to go.
+  void leave(const ByteRange& memory);
+  // Something is, and that is not settled.
+  bool leaving() const { return !leaving_.empty(); }
+  // Any thread, while no other calls the communicator.
+  void deregister(ncclComm_t communicator);
+  // What NCCL does not let go of stays known, and its answer is kept.
+  void settle();
+  // What NCCL answered of memory that it did not let go of, the first of it; success: of none. It
+  // is told once.
+  template <typename Of>
+  ncclResult_t take_kept(const Of& is_of) {
+    ncclResult_t first = ncclSuccess;
+    std::erase_if(kept_, [&](const Answer& each) {
+      if (!is_of(each.of.memory)) return false;
+      if (first == ncclSuccess) first = each.result;
+      return true;
+    });
+    return first;
+  }
+  // At once, whatever NCCL answers.
   void forget_all(ncclComm_t communicator);
   // The communicator is given up, and what it knew with it.
-  void drop_all() { known_.clear(); }
+  void drop_all() {
+    known_.clear();
+    leaving_.clear();
+    kept_.clear();
+  }
 
   RegisteredMemory counts() const;
 
  private:
+  struct Answer {
+    Known of;
+    ncclResult_t result = ncclSuccess;
+  };
+
   ncclResult_t deregister(ncclComm_t communicator, const Known& known) const;
 
   const NcclApi& nccl_;
   std::vector<Known> known_;
+  std::vector<Answer> leaving_, kept_;
 };
 
 }  // namespace parallax

@@ -168,8 +168,8 @@ class Communicator {
   // It forms, or settles a launch, and nobody is woken when that is done.
   virtual bool to_be_asked() const = 0;
   // The memory is about to go, and no launch uses it. *over is false while the library is busy, and
-  // may use it still: ask again. IO: the library did not let go of some of it, which has to stay
-  // until it does or this one ends.
+  // may use it still: ask again. It is not ready() while the library lets go of memory. IO: the
+  // library did not let go of some of it, which has to stay until it does or this one ends.
   virtual Status forget(const ByteRange& memory, bool* over) {
     static_cast<void>(memory);
     *over = true;

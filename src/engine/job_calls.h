@@ -106,7 +106,8 @@ class JobCalls {
   Status forget_memory(const ByteRange& bytes, bool* over) {
     Communicator* const own = parts_.launches.communicator();
     *over = own == nullptr;
-    return own == nullptr ? Status() : own->forget(bytes, over);
+    // One that a part is made out of is to stay idle.
+    return own == nullptr || parts_.launches.held() ? Status() : own->forget(bytes, over);
   }
   // The job is over, in good order or by force: nothing fails it any more.
   void end();

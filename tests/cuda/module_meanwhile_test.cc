@@ -283,6 +283,77 @@ TEST_P(ModuleMeanwhileGoes, ABufferGoesOnceAnotherIsRegistered) {
   EXPECT_EQ(cuda_double_calls("ncclCommDeregister") - before, keeps ? 6u : 4u);
 }
 
+// Each rank's first buffer is registered, and goes, by a thread; true once NCCL was asked.
+struct Leaving {
+  explicit Leaving(uint64_t ranks) : calls(cuda_double_calls("ncclCommDeregister") + ranks) {}
+  void go(DeviceRank& own, void* address) {
+    gone[own.rank] = std::async(std::launch::async, [&own, address, this] {
+      const parallax_status_t status = parallax_buffer_unregister(own.job, address);
+      over = true;
+      return status;
+    });
+    while (cuda_double_calls("ncclCommDeregister") < calls) std::this_thread::yield();
+  }
+  const uint64_t calls;
+  std::atomic<bool> over = false;
+  std::vector<std::future<parallax_status_t>> gone = std::vector<std::future<parallax_status_t>>(2);
+};
+
+// Given NCCL that takes long to let go of a buffer, expect who gives it back to wait, and the next
+// reduction, and nobody else.
+TEST_F(ModuleMeanwhile, ABufferGoes) {
+  const Given given, other;
+  Leaving leaving(2);
+  hold(
+      "ncclCommDeregister", 2,
+      [&](DeviceRank& own, uint64_t step) {
+        void* const address = given.values[own.rank]->address();
+        check(parallax_buffer_register(own.job, address, kCount * sizeof(float)));
+        DeviceRank::finish(given.give(own, step));
+        leaving.go(own, address);
+        EXPECT_FALSE(leaving.over);
+        EXPECT_NE(own.report(PARALLAX_REPORT_STATS).find(R"("registered_buffers":1)"),
+                  std::string::npos);
+        return other.give(own, own.begin());
+      },
+      [&](DeviceRank& own) {
+        EXPECT_EQ(leaving.gone[own.rank].get(), PARALLAX_OK);
+        EXPECT_NE(own.report(PARALLAX_REPORT_STATS).find(R"("registered_buffers":0)"),
+                  std::string::npos);
+        other.check_sum(own);
+      });
+  EXPECT_EQ(cuda_double_calls("ncclCommDeregister"), leaving.calls);
+}
+
+// Given a job that ends meanwhile, expect NCCL to be asked once, and nobody to go on before.
+TEST_F(ModuleMeanwhile, AJobEndsWhileABufferGoes) {
+  const Given given;
+  Leaving leaving(2);
+  std::barrier both(2);
+  std::unique_ptr<HeldCall> held;
+  run(
+      2, [](DeviceRank& own) { own.add("w"); },
+      [&](DeviceRank& own) {
+        void* const address = given.values[own.rank]->address();
+        check(parallax_buffer_register(own.job, address, kCount * sizeof(float)));
+        DeviceRank::finish(given.give(own, own.begin()));
+        both.arrive_and_wait();
+        if (own.rank == 0) held = std::make_unique<HeldCall>("ncclCommDeregister");
+        both.arrive_and_wait();
+        leaving.go(own, address);
+        both.arrive_and_wait();
+        check(parallax_abort(own.job, "the test ends it"));
+        EXPECT_FALSE(leaving.over);
+        both.arrive_and_wait();
+        if (own.rank == 0) held.reset();
+        EXPECT_EQ(leaving.gone[own.rank].get(), PARALLAX_OK);
+        EXPECT_NE(parallax_close(own.job), PARALLAX_OK);
+        own.job = nullptr;
+      },
+      {}, false);
+  EXPECT_EQ(cuda_double_calls("ncclCommDeregister"), leaving.calls);
+}
+
 // Given a job that fails with reductions under way, expect everything else of it to end at once,
 // and those when NCCL has given them up.
 TEST_F(ModuleMeanwhile, ACommunicatorIsGivenUp) {

@@ -3,6 +3,7 @@
 // sums in windows that all ranks register together. module_places_apart_test.cc has where they do
 // not, and how they end.
 #include <algorithm>
+#include <barrier>
 
 #include "cuda/module_places.h"
 
@@ -350,6 +351,38 @@ TEST_F(ModulePlaces, WhatWasKnownBeforeBecomesAWindow) {
       });
   EXPECT_EQ(known(), 2u);
   EXPECT_EQ(symmetric(), 2u);
+}
+
+// Given NCCL that keeps it, expect a job that fails, and says which call did.
+TEST_F(ModulePlaces, WhatNcclDoesNotLetGoOfBecomesNoWindow) {
+  std::barrier both(2);
+  run(
+      2, [](DeviceRank& own) { own.add("free"); },
+      [&](DeviceRank& own) {
+        const PlacedMemory& memory = memory_[own.rank];
+        memory_[own.rank].allocate(own);
+        step_in_place(own, 0, memory, 0);
+        EXPECT_EQ(add_placed(own, "placed", memory.address(8)), 1u);
+        check(parallax_commit(own.job));
+        const DeviceNumbers<float> other(std::vector<float>(kCount, 1));
+        both.arrive_and_wait();
+        cuda_double_fail_always("ncclCommDeregister", ncclInternalError);
+        cuda_double_hold_call("ncclCommDeregister");
+        parallax_request_t* const request = own.reduce(own.begin(), own.slice(0, other.address()));
+        both.arrive_and_wait();
+        cuda_double_hold_call(nullptr);
+        EXPECT_NE(DeviceRank::wait(request), PARALLAX_OK);
+        EXPECT_NE(std::string(parallax_last_error())
+                      .find("ncclCommDeregister of memory that a window is to have"),
+                  std::string::npos)
+            << parallax_last_error();
+        check(parallax_request_release(request));
+        EXPECT_NE(parallax_close(own.job), PARALLAX_OK);
+        own.job = nullptr;
+      },
+      {}, false);
+  cuda_double_clear_failures();
+  EXPECT_EQ(symmetric(), 0u);
 }
 
 // Out of the job's, and with one of its own: the same memory in windows of both.
