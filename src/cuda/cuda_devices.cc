@@ -354,22 +354,6 @@ DeviceReport CudaDevices::report() const {
 
 // ---- communicators
 
-// As NCCL tells them apart: by the bus, on hosts that NCCL_HOSTID may make of one.
-void CudaDevices::tell_places(std::vector<std::string>* places) const {
-  const char* const host = variable("NCCL_HOSTID");
-  const std::string tail = host == nullptr ? "" : ", NCCL_HOSTID " + std::string(host);
-  for (int i = 0; i < count_; ++i) {
-    CUdevice device = 0;
-    std::array<char, 32> bus = {};
-    CUresult error = api_.cuDeviceGet(&device, i);
-    if (error == CUDA_SUCCESS) {
-      error = api_.cuDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()) - 1, device);
-    }
-    if (error != CUDA_SUCCESS) return places->clear();
-    places->push_back(bus.data() + tail);
-  }
-}
-
 CollectiveSupport CudaDevices::collectives() const {
   CollectiveSupport support;
   support.driver_version = static_cast<uint32_t>(driver_.version);
@@ -379,7 +363,7 @@ CollectiveSupport CudaDevices::collectives() const {
   support.there = loaded.ok();
   if (loaded.ok()) support.library_version = static_cast<uint32_t>(nccl->version);
   support.why = loaded.message();
-  if (loaded.ok()) tell_places(&support.places);
+  if (loaded.ok()) tell_places(nccl->version, &support.places);
   support.windows = loaded.ok() && GatherWindow::possible(nccl->api);
   support.why_no_splits = loaded.ok() ? SplitCall::why_not(nccl->api) : support.why;
   support.splits = support.why_no_splits.empty();

@@ -94,7 +94,7 @@ class CudaDevices final : public Devices {
 
   CudaDevice* find(uint32_t number) const PARALLAX_REQUIRES(mutex_);
   Status find_open(uint32_t number, CudaDevice** device) const PARALLAX_REQUIRES(mutex_);
-  void tell_places(std::vector<std::string>* places) const;
+  void tell_places(int nccl_version, std::vector<DeviceIdentity>* places) const;
   CUcontext any_context() const PARALLAX_EXCLUDES(mutex_);
   CUevent event_of(DeviceMark mark) PARALLAX_EXCLUDES(mutex_);
   bool under_way() PARALLAX_REQUIRES(mutex_);

@@ -25,6 +25,7 @@
   X(cuDeviceGetName)                      \
   X(cuDeviceGetAttribute)                 \
   X(cuDeviceGetPCIBusId)                  \
+  X(cuDeviceGetUuid_v2)                   \
   X(cuDevicePrimaryCtxRetain)             \
   X(cuDevicePrimaryCtxRelease_v2)         \
   X(cuCtxPushCurrent_v2)                  \

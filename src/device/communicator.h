@@ -33,6 +33,12 @@ struct CommunicatorId {
 };
 
 // What a rank can do, compared by all.
+// Which device it is, on its host: ranks of one host that say the same in either have the same one.
+struct DeviceIdentity {
+  std::string bus;   // empty: that says nothing to the library
+  std::string uuid;  // of an instance, where a GPU is several; empty: it is not told
+};
+
 struct CollectiveSupport {
   bool there = false;
   uint32_t library_version = 0;  // 22809 is NCCL 2.28.9
@@ -46,9 +52,9 @@ struct CollectiveSupport {
   // Sums in an order of ours, of so many ranks at most; 0: none, and why.
   uint32_t ordered_ranks_max = 0;
   std::string why_not_ordered;
-  // Of each device what it is to the library, which takes one rank of a communicator for each:
-  // ranks of one host that say the same have the same one. Empty: that is not told.
-  std::vector<std::string> places = {};
+  // Of each device what it is to the library, which takes one rank of a communicator for each. No
+  // device: that is not told.
+  std::vector<DeviceIdentity> places = {};
 };
 
 // Who sums the gradients of devices, by the setting nccl.

@@ -26,11 +26,15 @@ struct DevicePlace {
 
   uint32_t host = 0;  // of the job
   uint32_t rank = 0;
-  std::string device;  // CollectiveSupport::places
+  DeviceIdentity device;
 
-  bool operator==(const DevicePlace& other) const {
-    return host == other.host && device == other.device;
+  bool same_uuid(const DevicePlace& other) const {
+    return host == other.host && !device.uuid.empty() && device.uuid == other.device.uuid;
   }
+  bool same_bus(const DevicePlace& other) const {
+    return host == other.host && !device.bus.empty() && device.bus == other.device.bus;
+  }
+  bool is(const DevicePlace& other) const { return same_uuid(other) || same_bus(other); }
 };
 
 struct DeviceTerms {
@@ -64,10 +68,12 @@ struct DeviceTerms {
     out->append(reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size());
     *out += text;
     for (const DevicePlace& place : places) {
-      const std::string device = place.device.substr(0, DevicePlace::kTextMax);
-      const uint32_t told[] = {place.host, place.rank, static_cast<uint32_t>(device.size())};
+      const std::string bus = place.device.bus.substr(0, DevicePlace::kTextMax);
+      const std::string uuid = place.device.uuid.substr(0, DevicePlace::kTextMax);
+      const uint32_t told[] = {place.host, place.rank, static_cast<uint32_t>(bus.size()),
+                               static_cast<uint32_t>(uuid.size())};
       out->append(reinterpret_cast<const char*>(told), sizeof told);
-      *out += device;
+      *out += bus + uuid;
     }
     buffers.encode(out);
   }
@@ -134,24 +140,36 @@ struct DeviceTerms {
     places.clear();
   }
   void add(const DevicePlace& place) {
-    const auto same = std::find(places.begin(), places.end(), place);
+    const auto same = std::find_if(places.begin(), places.end(),
+                                   [&place](const DevicePlace& each) { return each.is(place); });
     if (same == places.end()) return places.push_back(place);
-    cannot("ranks " + std::to_string(std::min(same->rank, place.rank)) + " and " +
-           std::to_string(std::max(same->rank, place.rank)) + " have one device (" + place.device +
+    const std::string ranks = "ranks " + std::to_string(std::min(same->rank, place.rank)) +
+                              " and " + std::to_string(std::max(same->rank, place.rank));
+    const DeviceIdentity& device = place.device;
+    if (!same->same_uuid(place) && !device.uuid.empty() && !same->device.uuid.empty()) {
+      return cannot(ranks + " have two instances of one GPU (" + device.bus +
+                    "), and NCCL before 2.30 takes one rank for each GPU; install NCCL 2.30, or "
+                    "show each rank a GPU of its own by CUDA_VISIBLE_DEVICES");
+    }
+    cannot(ranks + " have one device (" + (same->same_bus(place) ? device.bus : device.uuid) +
            "), and NCCL takes one rank for each; show each rank its own by CUDA_VISIBLE_DEVICES");
   }
   // Each takes some bytes, so that no number of a peer's is allocated by.
   bool decode_places(uint32_t count, std::span<const std::byte>* in) {
     places.clear();
     for (uint32_t i = 0; i < count; ++i) {
-      uint32_t told[3];
+      uint32_t told[4];
       if (in->size() < sizeof told) return false;
       std::memcpy(told, in->data(), sizeof told);
       *in = in->subspan(sizeof told);
-      if (told[2] > DevicePlace::kTextMax || in->size() < told[2]) return false;
-      const char* const device = reinterpret_cast<const char*>(in->data());
-      places.push_back({.host = told[0], .rank = told[1], .device = {device, told[2]}});
-      *in = in->subspan(told[2]);
+      if (told[2] > DevicePlace::kTextMax || told[3] > DevicePlace::kTextMax) return false;
+      if (in->size() < told[2] + told[3]) return false;
+      const char* const bus = reinterpret_cast<const char*>(in->data());
+      const char* const uuid = bus + told[2];
+      places.push_back({.host = told[0],
+                        .rank = told[1],
+                        .device = {.bus = {bus, told[2]}, .uuid = {uuid, told[3]}}});
+      *in = in->subspan(told[2] + told[3]);
     }
     return true;
   }

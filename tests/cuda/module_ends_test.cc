@@ -95,9 +95,12 @@ TEST_F(ModuleEndsNccl, ACommunicatorThatDoesNotEndWellIsAborted) {
 
 // Ranks that cannot tell their devices apart are not compared, and NCCL is used.
 TEST_F(ModuleEndsNccl, DevicesThatDoNotTellWhereTheyAreAreNotCompared) {
-  cuda_double_fail_always("cuDeviceGetPCIBusId", CUDA_ERROR_UNKNOWN);
-  reduce_once();
-  EXPECT_EQ(launched(), 2u);
+  for (const char* function : {"cuDeviceGetPCIBusId", "cuDeviceGetUuid_v2"}) {
+    cuda_double_fail_always(function, CUDA_ERROR_UNKNOWN);
+    const uint64_t before = launched();
+    reduce_once();
+    EXPECT_EQ(launched() - before, 2u);
+  }
 }
 
 }  // namespace

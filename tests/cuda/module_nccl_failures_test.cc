@@ -3,9 +3,12 @@
 // ranks that leave, calls that are refused. Nothing hangs, nothing is left behind, and each request
 // says what it was.
 #include <nccl.h>
+#include <spawn.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "cuda/module_ranks.h"
@@ -303,6 +306,54 @@ TEST_F(ModuleNcclFailures, TwoRanksOfOneDeviceGoByHostMemory) {
         EXPECT_EQ(values.host()[0], 2.f);
       });
   EXPECT_EQ(launched(), 0u);
+}
+
+// Of devices that say one bus or one UUID; -1: of each its own.
+class ModuleNcclDevices : public NcclJobs {
+ protected:
+  // Expects host memory to carry the ranks' variables, by these words of the plan; null: NCCL does.
+  void expect(int bus, int uuid, const char* words) {
+    SCOPED_TRACE(std::to_string(bus) + " " + std::to_string(uuid));
+    for (int i = 0; i < 2; ++i) cuda_double_set_identity(i, bus, uuid);
+    const uint64_t before = launched();
+    run(
+        2, [](DeviceRank& own) { own.add("w"); },
+        [words](DeviceRank& own) {
+          const std::string plan = own.report(PARALLAX_REPORT_PLAN);
+          EXPECT_TRUE(words == nullptr || plan.find(words) != std::string::npos) << plan;
+          const DeviceNumbers<float> values(std::vector<float>(kCount, 1));
+          const uint64_t step = own.begin();
+          DeviceRank::finish({own.reduce(step, own.slice(0, values.address())), own.end(step)});
+          EXPECT_EQ(values.host()[0], 2.f);
+        });
+    EXPECT_EQ(launched() - before, words == nullptr ? 2u : 0u);
+    for (int i = 0; i < 2; ++i) cuda_double_set_identity(i, -1, -1);
+  }
+};
+
+TEST_F(ModuleNcclDevices, AreComparedByBusAndUuid) {
+  expect(0, -1, "two instances of one GPU (0000:3b:00.0), and NCCL before 2.30");
+  expect(-1, 0, "have one device (UUID 5a000000-0000-0000-0000-000000000000), and NCCL");
+  expect(0, 0, "have one device (0000:3b:00.0), and NCCL takes one rank for each; show");
+  expect(-1, -1, nullptr);
+}
+
+// An NCCL that tells instances of a GPU apart, in a process of its own: it is looked for once.
+TEST_F(ModuleNcclDevices, AreComparedByUuidAloneFromNccl230On) {
+  if (std::getenv("NCCL_DOUBLE_VERSION") == nullptr) {
+    const parallax::testkit::EnvironmentVariable version("NCCL_DOUBLE_VERSION", "23000");
+    std::string program = "/proc/self/exe";
+    std::string filter = "--gtest_filter=ModuleNcclDevices.AreComparedByUuidAloneFromNccl230On";
+    char* arguments[] = {program.data(), filter.data(), nullptr};
+    pid_t child = -1;
+    ASSERT_EQ(posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments, environ), 0);
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    return;
+  }
+  expect(0, -1, nullptr);
+  expect(-1, 0, "have one device (UUID 5a000000-0000-0000-0000-000000000000), and NCCL");
 }
 
 // A wait that only this rank's own calls can end says which.

@@ -147,6 +147,13 @@ void cuda_double_set_attribute(int device, CUdevice_attribute attribute, int val
   machine().devices.at(static_cast<size_t>(device)).attributes[attribute] = value;
 }
 
+void cuda_double_set_identity(int device, int bus, int uuid) {
+  const Lock lock(machine().mutex);
+  cuda_double::Device& told = machine().devices.at(static_cast<size_t>(device));
+  told.bus = bus;
+  told.uuid = uuid;
+}
+
 void cuda_double_set_capture(CUstream handle, CUstreamCaptureStatus status) {
   const Lock lock(machine().mutex);
   const CUstream stream = stream_of(machine(), handle);

@@ -76,6 +76,9 @@ PARALLAX_DOUBLE_API void cuda_double_reset(int devices);
 PARALLAX_DOUBLE_API void cuda_double_set_driver_version(int version);
 PARALLAX_DOUBLE_API void cuda_double_set_attribute(int device, CUdevice_attribute attribute,
                                                    int value);
+/* The GPU that a device says it is by its bus, and by its UUID; by default its own number in both.
+ * Two of one bus are instances of a GPU; two of one UUID are one, seen at two places. */
+PARALLAX_DOUBLE_API void cuda_double_set_identity(int device, int bus, int uuid);
 PARALLAX_DOUBLE_API void cuda_double_set_capture(CUstream stream, CUstreamCaptureStatus status);
 /* Memory that one device may have; cuMemAlloc answers OUT_OF_MEMORY beyond. */
 PARALLAX_DOUBLE_API void cuda_double_set_memory(int device, size_t bytes);

@@ -202,7 +202,21 @@ PARALLAX_DOUBLE_API CUresult cuDeviceGetPCIBusId(char* text, int bytes, CUdevice
   if (CUresult code = enter(lock, "cuDeviceGetPCIBusId", Needs::kDriver)) return code;
   if (text == nullptr || bytes < 13) return CUDA_ERROR_INVALID_VALUE;
   if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  std::snprintf(text, static_cast<size_t>(bytes), "0000:%02x:00.0", (0x3b + device) & 0xff);
+  const int told = machine().devices[static_cast<size_t>(device)].bus;
+  const int bus = told < 0 ? device : told;
+  std::snprintf(text, static_cast<size_t>(bytes), "0000:%02x:00.0", (0x3b + bus) & 0xff);
+  return CUDA_SUCCESS;
+}
+
+PARALLAX_DOUBLE_API CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+  Lock lock;
+  if (CUresult code = enter(lock, "cuDeviceGetUuid_v2", Needs::kDriver)) return code;
+  if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  const int told = machine().devices[static_cast<size_t>(device)].uuid;
+  *uuid = {};
+  uuid->bytes[0] = 0x5a;
+  uuid->bytes[15] = static_cast<char>(told < 0 ? device : told);
   return CUDA_SUCCESS;
 }
 

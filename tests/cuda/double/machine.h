@@ -64,6 +64,7 @@ struct Kernel {
 
 struct Device {
   std::map<int, int> attributes;
+  int bus = -1, uuid = -1;  // as it is told; -1: by its number
   size_t memory_bytes = size_t{8} << 30;
   size_t memory_used = 0;
 };

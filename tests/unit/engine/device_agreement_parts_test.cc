@@ -286,7 +286,9 @@ TEST_F(DeviceParts, ARankThatGaveNothingHasTheDeviceOfTheJob) {
     if (settled) give({0, 1, 2}, 0, [](uint32_t rank) { return 2 - rank; });
     for (uint32_t rank = 0; rank < 3; ++rank) {
       devices(rank).support.devices = 3;
-      devices(rank).support.places = {"0000:3a:00.0", "0000:3b:00.0", "0000:3c:00.0"};
+      devices(rank).support.places = {{.bus = "0000:3a:00.0", .uuid = {}},
+                                      {.bus = "0000:3b:00.0", .uuid = {}},
+                                      {.bus = "0000:3c:00.0", .uuid = {}}};
       devices(rank).support.splits = false;
       devices(rank).support.why_no_splits = "its NCCL is old";
     }

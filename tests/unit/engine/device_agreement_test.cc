@@ -81,7 +81,7 @@ TEST_F(DeviceAgreementTest, OneThatCannotIsNamedToAll) {
 TEST_F(DeviceAgreementTest, RanksOfOneDeviceAreNamedToAll) {
   const auto one_device = [](uint32_t, Share& share, EngineOptions*) {
     share.devices.support.devices = 1;
-    share.devices.support.places = {"0000:3b:00.0"};
+    share.devices.support.places = {{.bus = "0000:3b:00.0", .uuid = {}}};
   };
   for (const Status& status : commit({0, 1, 1}, one_device)) EXPECT_TRUE(status.ok());
   for (uint32_t rank = 0; rank < 3; ++rank) {
@@ -93,7 +93,8 @@ TEST_F(DeviceAgreementTest, RanksOfOneDeviceAreNamedToAll) {
   // Hosts have devices of their own, and ranks of one go on to the next device.
   const auto committed = commit({0, 1, 1}, [](uint32_t, Share& share, EngineOptions*) {
     share.devices.support.devices = 2;
-    share.devices.support.places = {"0000:3b:00.0", "0000:3c:00.0"};
+    share.devices.support.places = {{.bus = "0000:3b:00.0", .uuid = {}},
+                                    {.bus = "0000:3c:00.0", .uuid = {}}};
   });
   for (const Status& status : committed) EXPECT_TRUE(status.ok());
   EXPECT_NE(plan(2).find("among the devices"), std::string::npos) << plan(2);

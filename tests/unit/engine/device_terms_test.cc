@@ -19,8 +19,8 @@ TEST(DeviceTerms, ReadsBackWhatItWroteAndRefusesWhatIsCut) {
   terms.has_id = true;
   terms.id.bytes[127] = std::byte{9};
   terms.why = "rank 1: none";
-  terms.places = {{.host = 0, .rank = 1, .device = "0000:3b:00.0"},
-                  {.host = 2, .rank = 7, .device = ""}};
+  terms.places = {{.host = 0, .rank = 1, .device = {.bus = "0000:3b:00.0", .uuid = "u"}},
+                  {.host = 2, .rank = 7, .device = {}}};
   std::string text;
   terms.encode(&text);
   for (size_t size = 0; size < text.size(); ++size) {
@@ -37,7 +37,8 @@ TEST(DeviceTerms, ReadsBackWhatItWroteAndRefusesWhatIsCut) {
   EXPECT_EQ(read.id.bytes[127], std::byte{9});
   EXPECT_EQ(read.why, terms.why);
   ASSERT_EQ(read.places.size(), 2u);
-  EXPECT_EQ(read.places[0].device, "0000:3b:00.0");
+  EXPECT_EQ(read.places[0].device.bus, "0000:3b:00.0");
+  EXPECT_EQ(read.places[0].device.uuid, "u");
   EXPECT_EQ(read.places[1].rank, 7u);
   EXPECT_EQ(read.versions(), "NCCL 2.28.9 and a driver of CUDA 13.0");
   text[0] = 2;
@@ -125,9 +126,9 @@ TEST(DeviceTerms, OneThatCannotIsHeardByAll) {
 
 // One device, on one host, is one rank's; what is merged then says so, and of whom.
 TEST(DeviceTerms, ADeviceIsOneRanks) {
-  const auto of = [](uint32_t host, uint32_t rank, const char* device) {
+  const auto of = [](uint32_t host, uint32_t rank, const char* bus, const char* uuid = "") {
     DeviceTerms terms = able(22809, 13000);
-    terms.places = {{.host = host, .rank = rank, .device = device}};
+    terms.places = {{.host = host, .rank = rank, .device = {.bus = bus, .uuid = uuid}}};
     return terms;
   };
   DeviceTerms merged = of(0, 5, "a");
@@ -143,6 +144,21 @@ TEST(DeviceTerms, ADeviceIsOneRanks) {
   EXPECT_TRUE(merged.places.empty());
   merged.merge(of(0, 9, "a"));
   EXPECT_NE(merged.why.find("ranks 1 and 5"), std::string::npos) << "the first is kept";
+  // By either; what is not told is like nothing.
+  DeviceTerms unknown = of(0, 0, "");
+  unknown.merge(of(0, 1, ""));
+  EXPECT_TRUE(unknown.able);
+  unknown.merge(of(0, 2, "a", "u"));
+  unknown.merge(of(1, 3, "b", "u"));
+  EXPECT_TRUE(unknown.able) << "on another host";
+  DeviceTerms instances = unknown;
+  unknown.merge(of(0, 4, "b", "u"));
+  EXPECT_NE(unknown.why.find("ranks 2 and 4 have one device (u)"), std::string::npos)
+      << unknown.why;
+  instances.merge(of(0, 4, "a", "v"));
+  EXPECT_NE(instances.why.find("ranks 2 and 4 have two instances of one GPU (a)"),
+            std::string::npos)
+      << instances.why;
 }
 
 }  // namespace
