@@ -35,7 +35,7 @@ class BufferMemory {
   ByteRange range() const { return ByteRange::at(base(), bytes_); }
   // For whoever may map it; the descriptor stays this object's.
   SharedMemory shared() const {
-    return {static_cast<const std::byte*>(base()), pages_.mapped_bytes(), pages_.fd()};
+    return {static_cast<const std::byte*>(base()), pages_.mapped_bytes(), pages_.fd(), bytes_};
   }
   // In pages that cost memory by now. Asks the kernel for one number.
   uint64_t touched_bytes() const;

@@ -24,7 +24,13 @@ WholePages Lending::whole_pages(const BufferPlace& place, uint64_t bytes,
                                 const Beside& beside) const {
   const uint64_t borrowed = place.offset - std::min(place.offset, beside.before);
   const uint64_t from = (borrowed + page_bytes_ - 1) / page_bytes_ * page_bytes_;
-  const uint64_t end = (place.offset + bytes + beside.behind) / page_bytes_ * page_bytes_;
+  const uint64_t borrowed_end = place.offset + bytes + beside.behind;
+  uint64_t end = borrowed_end / page_bytes_ * page_bytes_;
+  const PeerMemory* const memory = transport_.peer_memory();
+  if (end != borrowed_end && memory != nullptr &&
+      borrowed_end == memory->used_bytes(place.buffer)) {
+    end = borrowed_end;
+  }
   const uint64_t first = std::max(from, place.offset);
   const uint64_t last = std::min(end, place.offset + bytes);
   if (first >= last) return {};

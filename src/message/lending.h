@@ -126,7 +126,8 @@ class Lending {
     uint64_t before = 0;
     uint64_t behind = 0;
   };
-  // Of these bytes of a buffer of this rank, those in pages of which every byte is borrowed.
+  // Of these bytes of a buffer of this rank, those in pages of which every byte is borrowed, or
+  // fills up the buffer's last page.
   WholePages whole_pages(const BufferPlace& place, uint64_t bytes, const Beside& beside) const;
   // The pages that have them; `data` is the byte at `place`.
   ByteRange pages_of(const BufferPlace& place, const std::byte* data,

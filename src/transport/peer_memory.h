@@ -26,6 +26,7 @@ struct SharedMemory {
   const std::byte* base = nullptr;
   uint64_t bytes = 0;  // the memfd's, whole pages
   int fd = -1;
+  uint64_t used_bytes = 0;  // of these, those before what only fills up the last page; 0: all
 };
 
 // Where some bytes lie: in which of a rank's buffers, and how far from its beginning. The number is
@@ -55,6 +56,9 @@ class PeerMemory {
 
   // Of this rank: where these bytes lie, if all of them lie in one shared buffer.
   virtual BufferPlace place_of(const void* data, uint64_t bytes) const = 0;
+  // Of a buffer of this rank: all but what fills up its last page, and nobody uses. 0: there is no
+  // such buffer.
+  virtual uint64_t used_bytes(uint64_t) const { return 0; }
   // That rank has said that it has this rank's buffer mapped.
   virtual bool mapped_by(uint32_t rank, uint64_t buffer) const = 0;
 

@@ -25,20 +25,24 @@ namespace parallax::testkit {
 
 inline constexpr uint64_t kPageBytes = 4096;
 
-// Memory of a rank in whole pages, which all of its host may map.
+// Memory of a rank in whole pages, which all of its host may map: so many floats, and what fills up
+// the last page.
 class SharedSlab {
  public:
   explicit SharedSlab(uint64_t floats)
-      : bytes_((floats * sizeof(float) + kPageBytes - 1) / kPageBytes * kPageBytes),
+      : used_bytes_(floats * sizeof(float)),
+        bytes_((used_bytes_ + kPageBytes - 1) / kPageBytes * kPageBytes),
         room_(bytes_ + kPageBytes) {}
   float* values() {
     const uint64_t ahead = reinterpret_cast<uintptr_t>(room_.data()) % kPageBytes;
     return reinterpret_cast<float*>(room_.data() + (ahead == 0 ? 0 : kPageBytes - ahead));
   }
-  SharedMemory shared() { return {reinterpret_cast<std::byte*>(values()), bytes_, -1}; }
+  SharedMemory shared() {
+    return {reinterpret_cast<std::byte*>(values()), bytes_, -1, used_bytes_};
+  }
 
  private:
-  uint64_t bytes_;
+  uint64_t used_bytes_, bytes_;
   std::vector<std::byte> room_;
 };
 
@@ -50,6 +54,7 @@ struct RunsLayout {
   bool lends = true;
   bool writes = true;
   uint32_t slow_percent = 30;
+  uint64_t beyond = 0;  // floats behind the last variable that are something else
 };
 
 // The kinds of sections that ranks send each other, with their tags, in order.
@@ -74,7 +79,7 @@ class RunsWorld {
       total_ += elements;
     }
     for (uint32_t rank = 0; rank < layout.ranks; ++rank) {
-      slabs_.push_back(std::make_unique<SharedSlab>(total_));
+      slabs_.push_back(std::make_unique<SharedSlab>(total_ + layout.beyond));
       apart_.emplace_back(total_);
       host_.rank(rank).writes = layout.writes;
       if (layout.lends) host_.rank(rank).share(slabs_[rank]->shared());

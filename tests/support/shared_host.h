@@ -38,6 +38,10 @@ class SharedHost {
       }
       return {};
     }
+    uint64_t used_bytes(uint64_t buffer) const override {
+      const auto found = shared.find(buffer);
+      return found == shared.end() ? 0 : found->second.used_bytes;
+    }
     bool mapped_by(uint32_t rank, uint64_t buffer) const override {
       return rank != rank_ && shared.count(buffer) > 0;
     }

@@ -232,6 +232,13 @@ BufferPlace SharedBuffers::place_of(const void* data, uint64_t bytes) const {
   return {.buffer = own.number, .offset = offset};
 }
 
+uint64_t SharedBuffers::used_bytes(uint64_t buffer) const {
+  const auto found = first_of_.find(buffer);
+  if (found == first_of_.end()) return 0;
+  const SharedMemory& memory = own_.at(found->second).memory;
+  return memory.used_bytes == 0 ? memory.bytes : memory.used_bytes;
+}
+
 bool SharedBuffers::mapped_by(uint32_t rank, uint64_t buffer) const {
   const auto found = first_of_.find(buffer);
   return found != first_of_.end() && own_.at(found->second).mapped_by.count(rank) != 0;

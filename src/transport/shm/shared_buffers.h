@@ -71,6 +71,7 @@ class SharedBuffers final : public PeerMemory {
   bool share(const SharedMemory& memory) override;
   void unshare(const void* base) override;
   BufferPlace place_of(const void* data, uint64_t bytes) const override;
+  uint64_t used_bytes(uint64_t buffer) const override;
   bool mapped_by(uint32_t rank, uint64_t buffer) const override;
   const std::byte* find(uint32_t rank, const BufferPlace& place, uint64_t bytes) override;
   std::byte* find_writable(uint32_t rank, const BufferPlace& place, uint64_t bytes) override;

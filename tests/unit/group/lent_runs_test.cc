@@ -22,7 +22,7 @@ TEST(LentRuns, OneCallIsSaidAtOnce) {
   for (const uint32_t ranks : {2u, 3u, 4u}) {
     std::vector<uint64_t> sizes(20, 8192 * 3);
     sizes.push_back(8192 * 3 + 1);
-    RunsWorld world({.ranks = ranks, .elements = sizes, .slow_percent = 0});
+    RunsWorld world({.ranks = ranks, .elements = sizes, .slow_percent = 0, .beyond = 1});
     world.commit();
     for (uint64_t step = 1; step <= 3; ++step) {
       world.fill(step);

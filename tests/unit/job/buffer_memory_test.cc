@@ -58,6 +58,7 @@ TEST(BufferMemory, IsSharedWithWhoHasItsDescriptor) {
   const SharedMemory shared = memory.shared();
   EXPECT_EQ(shared.base, memory.base());
   EXPECT_EQ(shared.bytes, static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
+  EXPECT_EQ(shared.used_bytes, 1u);
   void* const seen =
       ::mmap(nullptr, shared.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared.fd, 0);
   ASSERT_NE(seen, MAP_FAILED);

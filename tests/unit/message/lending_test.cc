@@ -24,6 +24,7 @@ class OneBuffer final : public PeerMemory {
     if (wanted < first || wanted + bytes > first + values.size() * sizeof(float)) return {};
     return {.buffer = 5, .offset = static_cast<uint64_t>(wanted - first)};
   }
+  uint64_t used_bytes(uint64_t buffer) const override { return buffer == 5 ? used : 0; }
   bool mapped_by(uint32_t rank, uint64_t buffer) const override { return rank == 3 && buffer == 5; }
   const std::byte* find(uint32_t, const BufferPlace&, uint64_t) override { return nullptr; }
   void retract(uint32_t rank) override { retracted.insert(rank); }
@@ -36,6 +37,7 @@ class OneBuffer final : public PeerMemory {
   PeerMemoryCounts counts() const override { return {}; }
 
   std::vector<float> values = std::vector<float>(5000, 1.0f);
+  uint64_t used = 0;
   std::multiset<uint32_t> retracted;
   bool has_pages = true;
   std::vector<ByteRange> apart;
@@ -195,6 +197,22 @@ TEST_F(LendingTest, pages_are_whole_with_what_is_borrowed_beside) {
   const WholePages few = lending.whole_pages({5, 8}, 8, {.before = 8, .behind = page - 16});
   EXPECT_EQ(few.first, 0u);
   EXPECT_EQ(few.end, 8u);
+}
+
+// Given a buffer whose last page is filled up, expect that page to be whole once all before that is
+// borrowed, and in that buffer alone.
+TEST_F(LendingTest, what_fills_up_the_last_page_is_nobodys) {
+  const Lending& lending = outbox_.lending();
+  const uint64_t page = page_bytes();
+  memory_.used = 3 * page + 100;
+  const WholePages all = lending.whole_pages({5, 2 * page}, page + 100, {});
+  EXPECT_EQ(all.first, 0u);
+  EXPECT_EQ(all.end, page + 100);
+  std::byte* const base = reinterpret_cast<std::byte*>(memory_.values.data());
+  EXPECT_EQ(lending.pages_of({5, 2 * page}, base + 2 * page, all).bytes, 2 * page);
+  EXPECT_EQ(lending.whole_pages({5, 3 * page}, 50, {.before = 0, .behind = 50}).end, 50u);
+  EXPECT_EQ(lending.whole_pages({5, 2 * page}, page + 99, {}).end, page);
+  EXPECT_EQ(lending.whole_pages({6, 2 * page}, page + 100, {}).end, page);
 }
 
 // Given loans whose readers write, expect their whole pages, and no byte beside them, to become

@@ -103,6 +103,24 @@ TEST(SharedBuffers, AreReadWhereTheyLie) {
   EXPECT_EQ(pair.zero.counts().shared, 1u);
 }
 
+// Given buffers with and without what fills up their last page, expect what is used of each, and
+// nothing of one that is not there any more.
+TEST(SharedBuffers, SayWhatIsUsedOfThem) {
+  Pair pair;
+  const Memory whole, partly(2);
+  SharedMemory some = partly.shared();
+  some.used_bytes = page_bytes() + 7;
+  ASSERT_TRUE(pair.zero.share(whole.shared()) && pair.zero.share(some));
+  const auto used = [&](const Memory& memory) {
+    return pair.zero.used_bytes(pair.zero.place_of(memory.base(), 1).buffer);
+  };
+  EXPECT_EQ(used(whole), page_bytes());
+  EXPECT_EQ(used(partly), page_bytes() + 7);
+  const uint64_t number = pair.zero.place_of(partly.base(), 1).buffer;
+  pair.zero.unshare(partly.base());
+  EXPECT_EQ(pair.zero.used_bytes(number), 0u);
+}
+
 // Given a neighbour that may write, and pages made private, expect that what it writes there then
 // is not seen, that they hold what they held, and that the others are shared as ever.
 TEST(SharedBuffers, WhatIsMadePrivateIsWrittenByNobodyElse) {
