@@ -107,17 +107,21 @@ parallax_status_t guarded_post(const char* call, parallax_request_t** request, B
   return guarded(call, body);
 }
 
-// Posts a call to the engine and hands out its request.
+// Posts a call to the engine and hands out its request. `key`: as Progress::call.
 template <typename Post>
-Status post(parallax_job_t* job, const char* call, parallax_request_t** request, Post post_call) {
+Status post(parallax_job_t* job, const char* call, parallax_request_t** request, Post post_call,
+            const uint32_t* key = nullptr) {
   PARALLAX_RETURN_IF_ERROR(check_job(job, call));
   if (request == nullptr) return invalid(std::string(call) + ": request is null");
   Request* posted = nullptr;
-  PARALLAX_RETURN_IF_ERROR(job->job->progress().call(job->group, [&](Engine& engine) {
-    const Status status = post_call(engine, &posted);
-    if (status.ok()) posted->owner = job->job;
-    return status;
-  }));
+  PARALLAX_RETURN_IF_ERROR(job->job->progress().call(
+      job->group,
+      [&](Engine& engine) {
+        const Status status = post_call(engine, &posted);
+        if (status.ok()) posted->owner = job->job;
+        return status;
+      },
+      key));
   *request = to_c(posted);
   return {};
 }

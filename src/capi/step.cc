@@ -53,6 +53,7 @@ struct SlicesCall {
   const char* name;
   Status (StepCalls::*take)(uint64_t step, std::span<const parallax_slice_t> slices,
                             Request** request);
+  bool may_be_held = false;  // what it sends, where that is little, until the next call
 };
 
 parallax_status_t post_slices(const SlicesCall& call, parallax_job_t* job, uint64_t step,
@@ -64,9 +65,16 @@ parallax_status_t post_slices(const SlicesCall& call, parallax_job_t* job, uint6
     PARALLAX_RETURN_IF_ERROR(take_slices(slices, count, call.name, &full, &taken));
     PARALLAX_RETURN_IF_ERROR(check_job(job, call.name));
     job->job->devices().prepare(taken);
-    return post(job, call.name, request, [&](Engine& engine, Request** posted) {
-      return (engine.step_calls().*call.take)(step, taken, posted);
-    });
+    uint32_t key = FollowedSoon::kNoKey;
+    const auto take = [&](Engine& engine, Request** posted) {
+      StepCalls& calls = engine.step_calls();
+      const Status status = (calls.*call.take)(step, taken, posted);
+      if (call.may_be_held && status.ok() && calls.sends_little(**posted)) {
+        key = (*posted)->slices[0].variable;
+      }
+      return status;
+    };
+    return post(job, call.name, request, take, &key);
   });
 }
 
@@ -129,7 +137,8 @@ parallax_status_t parallax_push(parallax_job_t* job, uint64_t step, const parall
 parallax_status_t parallax_reduce(parallax_job_t* job, uint64_t step,
                                   const parallax_slice_t* slices, size_t count,
                                   parallax_request_t** request) {
-  return parallax::post_slices({"reduce", &StepCalls::reduce}, job, step, slices, count, request);
+  return parallax::post_slices({"reduce", &StepCalls::reduce, true}, job, step, slices, count,
+                               request);
 }
 
 parallax_status_t parallax_step_end(parallax_job_t* job, uint64_t step,

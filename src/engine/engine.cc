@@ -206,10 +206,16 @@ bool Engine::run() {
   });
 }
 
-void Engine::kick() {
-  guarded([this] {
+void Engine::kick(bool holds) {
+  guarded([this, holds] {
     pass_.begin();
-    pass();
+    if (holds && failure_.status().ok()) {
+      bool moved = false;  // or not: there is a next pass
+      pass_.settle(false);
+      advance(&moved);
+    } else {
+      pass();
+    }
     return true;
   });
 }

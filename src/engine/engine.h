@@ -131,7 +131,8 @@ class Engine final : private Receiver {
   // did anything. Throws nothing: a failed check of our own fails the job with INTERNAL.
   bool run();
   // The same without reading messages: starts what a call posted. The transport stays armed.
-  void kick();
+  // `holds`: what is to be sent waits for the next of either.
+  void kick(bool holds = false);
   // When the last of either began.
   int64_t passed_ns() const { return pass_.began_ns(); }
   // When run() must be called again at the latest.

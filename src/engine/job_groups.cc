@@ -170,8 +170,8 @@ bool JobGroups::run() {
 }
 
 // All of them, since a pass also ends compute jobs of the others.
-void JobGroups::kick() {
-  move_all([](Engine& engine) { engine.kick(); });
+void JobGroups::kick(bool holds) {
+  move_all([holds](Engine& engine) { engine.kick(holds); });
 }
 
 int64_t JobGroups::next_deadline_ns() const {

@@ -42,7 +42,7 @@ class JobGroups {
 
   // As Engine's, of all groups.
   bool run();
-  void kick();
+  void kick(bool holds = false);
   int64_t next_deadline_ns() const;
   // Somebody sleeps, or is about to: what ends on devices wakes him.
   void arm_devices();

@@ -159,6 +159,18 @@ Status StepCalls::check_absent(uint64_t step) const {
       .about_field("absent");
 }
 
+bool StepCalls::sends_little(const Request& reduce) const {
+  constexpr uint64_t kLittleBytes = 16 * 1024;
+  if (parts_.group.columns().host_count() == 1 || reduce.slices.empty()) return false;
+  uint64_t bytes = 0;
+  return std::all_of(reduce.slices.begin(), reduce.slices.end(), [&](const PullSlice& slice) {
+    const Variable& variable = *parts_.group.runtime(slice.variable).variable;
+    if (variable.ids_declared()) return false;
+    bytes += variable.elements() * bytes_of_dtype(slice.dtype);
+    return bytes <= kLittleBytes;
+  });
+}
+
 Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
                       Request** request) {
   PARALLAX_RETURN_IF_ERROR(check_step(step, "step_end"));

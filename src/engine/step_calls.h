@@ -68,6 +68,9 @@ class StepCalls {
   Status reduce(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
   Status end(uint64_t step, const parallax_step_end_options_t& options, Request** request);
 
+  // Of a reduce: ranks of other hosts are sent so few bytes that a message takes longer.
+  bool sends_little(const Request& reduce) const;
+
   // Of a request of any of them that is not released: as DeviceCalls::follow.
   Status follow(Request& request, uint32_t device, void* stream, bool* followed) {
     return device_calls_.follow(request, device, stream, followed);

@@ -166,6 +166,7 @@ bool Progress::run() {
   // Before the pass: what comes later is for the next.
   if (news_) news_ = false;
   const bool moved = groups_->run();
+  followed_.passed(groups_->whole().passed_ns(), false);
   warn_if_held_up();
   return moved;
 }

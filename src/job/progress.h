@@ -24,6 +24,7 @@
 #include "base/float_environment.h"
 #include "base/mutex.h"
 #include "engine/job_groups.h"
+#include "job/followed_soon.h"
 #include "job/parking.h"
 #include "job/spin_time.h"
 #include "job/wait_set.h"
@@ -45,18 +46,19 @@ class Progress {
   void stop();
 
   // Runs `body` on the engine of a group (JobGroups numbers them), with the engine mutex, then lets
-  // the engines start what was posted. Where the job has just failed, waits until the others were
+  // the engines start what was posted. Where the body has set *key what is to be sent may be left
+  // to the next call (followed_soon.h). Where the job has just failed, waits until the others were
   // told why, or FirstFailure::kLastWordsNs: the caller may exit.
   template <typename Body>
-  Status call(uint32_t group, Body body) {
-    return call_groups([&](JobGroups& groups) { return body(groups.group(group)); });
+  Status call(uint32_t group, Body body, const uint32_t* key = nullptr) {
+    return call_groups([&](JobGroups& groups) { return body(groups.group(group)); }, key);
   }
   template <typename Body>
   Status call(Body body) {
     return call(0, body);
   }
   template <typename Body>
-  Status call_groups(Body body) {
+  Status call_groups(Body body, const uint32_t* key = nullptr) {
     bool unfinished = false;
     bool speaking = false;
     Status status;
@@ -65,8 +67,13 @@ class Progress {
       const SumEnvironment environment;
       const Binding::Scope memory(binding_);
       status = body(*groups_);
-      groups_->kick();
-      unfinished = groups_->needs_pass() || due_before_sleep_ends();
+      // A thread that rests looks by itself, should no other call come.
+      const bool follows = key != nullptr && *key != FollowedSoon::kNoKey && looks_by_itself();
+      const bool holds = follows && followed_.expects(*key);
+      groups_->kick(holds);
+      followed_.passed(groups_->whole().passed_ns(), holds);
+      if (follows) followed_.left(*key, clock_.now_ns());
+      unfinished = !holds && (groups_->needs_pass() || due_before_sleep_ends());
       // Who is woken by this call arms them himself.
       if (!unfinished && asleep()) groups_->arm_devices();
       speaking = groups_->speaking();
@@ -154,6 +161,9 @@ class Progress {
   bool due_before_sleep_ends() const PARALLAX_REQUIRES(engine_mutex_) {
     return asleep() && groups_->next_deadline_ns() < sleep_until_ns_;
   }
+  bool looks_by_itself() const {
+    return !manual_ && !driver_blocked_ && parking_.thread() == Parking::Thread::kRests;
+  }
   void wake_driver();
   void ring(WaitSet& set);
   void let_speak() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
@@ -167,8 +177,9 @@ class Progress {
   bool manual_ = false;  // written by start() alone
   bool warned_ PARALLAX_GUARDED_BY(engine_mutex_) = false;
   int64_t sleep_until_ns_ PARALLAX_GUARDED_BY(engine_mutex_) = 0;  // of who drives
-  SpinTime spin_;                                                  // of the waiter that drives
-  WaitSet waiter_set_;                                             // of the waiter that drives
+  FollowedSoon followed_ PARALLAX_GUARDED_BY(engine_mutex_);
+  SpinTime spin_;       // of the waiter that drives
+  WaitSet waiter_set_;  // of the waiter that drives
   WaitSet thread_set_;  // watched and muted with the engine mutex
   std::atomic<int> completion_fd_{-1};
   // Completions during a pass that a waiter makes, of which it tells afterwards. With the engine

@@ -146,6 +146,57 @@ TEST_F(EngineCalls, TwoStepsMayEndAThirdMayNotBegin) {
   EXPECT_TRUE(has(world.engine(0).reports().missing(*ends[0]), "host1"));
 }
 
+// Given a reduce whose sends are held back, expect it to have started, nothing to have left, and
+// one message with the vote once its step ends; and that only few bytes for other hosts are little.
+TEST_F(EngineCalls, AHeldReduceLeavesWithTheEndOfItsStep) {
+  EngineWorld world{WorldOptions{.hosts = {0, 1}}};
+  const parallax_variable_t variables[] = {dense_variable("v", 4096, 1), dense_variable("w", 1, 1)};
+  for (const Status& status : world.commit(variables)) ASSERT_TRUE(status.ok());
+  world.settle();
+  uint32_t messages = 0;
+  world.transport(0).tap([&](uint32_t, std::span<const Segment>) { ++messages; });
+  std::vector<float> values[2] = {std::vector<float>(4096, 1), std::vector<float>(4096, 2)};
+  Request* requests[4] = {};
+  for (const uint32_t rank : {0u, 1u}) {
+    Engine& engine = world.engine(rank);
+    uint64_t step = 0;
+    ASSERT_TRUE(engine.step_calls().begin(&step).ok());
+    engine.kick();
+    messages = 0;
+    const parallax_slice_t slice = dense_slice(0, values[rank].data());
+    ASSERT_TRUE(engine.step_calls().reduce(step, {&slice, 1}, &requests[2 * rank]).ok());
+    EXPECT_TRUE(engine.step_calls().sends_little(*requests[2 * rank]));
+    engine.kick(true);
+    EXPECT_TRUE(requests[2 * rank]->started);
+    EXPECT_EQ(messages, 0u);
+    ASSERT_TRUE(engine.step_calls().end(step, end_options(1), &requests[2 * rank + 1]).ok());
+    engine.kick();
+    EXPECT_EQ(messages, rank == 0 ? 1u : 0u);
+  }
+  ASSERT_TRUE(world.run_until_done(requests));
+  EXPECT_EQ(values[0][4095], 3.0f);
+  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(world.engine(i / 2).release(requests[i]).ok());
+}
+
+// Little is what a message takes longer for than its bytes do, and goes to another host.
+TEST_F(EngineCalls, OnlyFewBytesForOtherHostsAreLittle) {
+  for (const uint32_t other : {0u, 1u}) {
+    for (const uint64_t elements : {4096, 4097}) {
+      EngineWorld world{WorldOptions{.hosts = {0, other}}};
+      const parallax_variable_t variable = dense_variable("v", elements, 1);
+      for (const Status& status : world.commit({&variable, 1})) ASSERT_TRUE(status.ok());
+      std::vector<float> values(elements);
+      const parallax_slice_t slice = dense_slice(0, values.data());
+      uint64_t step = 0;
+      Request* request = nullptr;
+      ASSERT_TRUE(world.engine(0).step_calls().begin(&step).ok());
+      ASSERT_TRUE(world.engine(0).step_calls().reduce(step, {&slice, 1}, &request).ok());
+      EXPECT_EQ(world.engine(0).step_calls().sends_little(*request),
+                other == 1 && elements == 4096);
+    }
+  }
+}
+
 TEST_F(EngineCalls, SlicesAreChecked) {
   const uint64_t step = begin();
   const auto refused = [&](parallax_slice_t slice, parallax_status_t code, const char* word) {
