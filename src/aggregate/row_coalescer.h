@@ -64,6 +64,7 @@ struct RowCoalescerOptions {
   uint32_t row_elements = 1;  // of the caller's rows
   SumType sum = SumType::kF32;
   bool counted = false;  // they end in one element more, a 1
+  bool pieces = false;   // start() and add() are called, too
 };
 
 class RowCoalescer {
@@ -86,8 +87,8 @@ class RowCoalescer {
     unique_row_keys_ = arena.take<uint32_t>(rows_max);
     groups_ = arena.take<uint32_t>(rows_max);
     offsets_ = arena.take<uint32_t>(options.groups + 1);
+    if (options.ids_alone || options.pieces) slots_ = arena.take<uint32_t>(rows_max);
     if (!options.ids_alone) return;
-    slots_ = arena.take<uint32_t>(rows_max);
     row_keys_ = arena.take<uint32_t>(rows_max).data();
     order_ = arena.take<uint32_t>(rows_max).data();
   }
@@ -102,10 +103,48 @@ class RowCoalescer {
     rows_ = block;
     insert(partition, first);
     if (more.count > 0) insert(partition, more);
-    const size_t rows_bytes = index_.size() * sum_elements_ * bytes_of_sum(options_.sum);
-    row_keys_ = reinterpret_cast<uint32_t*>(block + rows_bytes);
-    order_ = row_keys_ + index_.size();
-    group(group_of_row_key);
+    place_items(block, group_of_row_key);
+  }
+
+  // The same of a slice whose ids are there, and whose values come front to back: start(), by which
+  // the block has all but the rows, and then add() of what has come of them, until all have. The
+  // block in the end, and its bits, are those of coalesce().
+  template <typename GroupOf>
+  void start(const Partition& partition, const RowSlice& slice, GroupOf group_of_row_key,
+             std::byte* block) {
+    clear();
+    rows_ = block;
+    std::fill_n(slots_.begin(), slice.count, kNoSlot);
+    insert_ids(partition, slice, [this](uint32_t unique, uint32_t i, bool) { slots_[i] = unique; });
+    place_items(block, group_of_row_key);
+    // Behind group() these are free: they have where each row is added to last.
+    for (uint32_t i = 0; i < slice.count; ++i) {
+      if (slots_[i] != kNoSlot) groups_[slots_[i]] = i;
+    }
+    begun_ = ready_ = 0;
+  }
+  // Rows `first` to `end` of the slice, which follow those that were added before.
+  void add(const RowSlice& slice, uint32_t first, uint32_t end) {
+    with_addend_types(slice.values.dtype, options_.sum, [&](auto in, auto sum) {
+      using In = typename decltype(in)::type;
+      using Sum = typename decltype(sum)::type;
+      for (uint32_t i = first; i < end; ++i) {
+        const uint32_t unique = slots_[i];
+        if (unique == kNoSlot) continue;
+        // They are numbered in the order in which they first come.
+        add_row<In, Sum>(unique, slice.values.rows, i, unique == begun_);
+        if (unique == begun_) ++begun_;
+        // No more of these than places that were read.
+        if (groups_[unique] == i) slots_[ready_++] = unique;
+      }
+    });
+  }
+  // Distinct rows to which nothing is added any more, in the order in which they came to be: so
+  // many, and the at-th of them. What add() goes on to do does not touch them.
+  uint32_t ready_count() const { return ready_; }
+  uint32_t ready_row_key(uint32_t at) const { return unique_row_keys_[slots_[at]]; }
+  const std::byte* ready_row(uint32_t at) const {
+    return rows_ + slots_[at] * sum_elements_ * bytes_of_sum(options_.sum);
   }
 
   // The same of ids alone, of any number of slices that have rows_max rows together: clear(), then
@@ -153,34 +192,43 @@ class RowCoalescer {
     int64_t operator[](uint32_t i) const { return i; }
   };
 
-  void insert(const Partition& partition, const RowSlice& slice, uint32_t before = 0) {
-    if (slice.ids.wide != nullptr) {
-      insert(partition, slice.ids.wide, slice, before);
-    } else if (slice.ids.narrow != nullptr) {
-      insert(partition, slice.ids.narrow, slice, before);
-    } else {
-      insert(partition, EveryRow(), slice, before);
-    }
-  }
-
   // Finds the two types once per slice: what it holds, and what that is summed in. Integers are
   // never converted.
-  template <typename Ids>
-  void insert(const Partition& partition, const Ids& ids, const RowSlice& slice, uint32_t before) {
+  void insert(const Partition& partition, const RowSlice& slice, uint32_t before = 0) {
     if (options_.ids_alone) {
-      return insert_each(partition, ids, slice.count,
-                         [this, before](uint32_t unique, uint32_t i, bool inserted) {
-                           if (inserted) slots_[unique] = before + i;
-                         });
+      return insert_ids(partition, slice,
+                        [this, before](uint32_t unique, uint32_t i, bool inserted) {
+                          if (inserted) slots_[unique] = before + i;
+                        });
     }
     with_addend_types(slice.values.dtype, options_.sum, [&](auto in, auto sum) {
       using In = typename decltype(in)::type;
       using Sum = typename decltype(sum)::type;
-      insert_each(partition, ids, slice.count,
-                  [this, values = slice.values.rows](uint32_t unique, uint32_t i, bool inserted) {
-                    add_row<In, Sum>(unique, values, i, inserted);
-                  });
+      insert_ids(partition, slice,
+                 [this, values = slice.values.rows](uint32_t unique, uint32_t i, bool inserted) {
+                   add_row<In, Sum>(unique, values, i, inserted);
+                 });
     });
+  }
+
+  template <typename Visit>
+  void insert_ids(const Partition& partition, const RowSlice& slice, Visit visit) {
+    if (slice.ids.wide != nullptr) {
+      insert_each(partition, slice.ids.wide, slice.count, visit);
+    } else if (slice.ids.narrow != nullptr) {
+      insert_each(partition, slice.ids.narrow, slice.count, visit);
+    } else {
+      insert_each(partition, EveryRow(), slice.count, visit);
+    }
+  }
+
+  // Of a block behind its rows.
+  template <typename GroupOf>
+  void place_items(std::byte* block, GroupOf group_of_row_key) {
+    const size_t rows_bytes = index_.size() * sum_elements_ * bytes_of_sum(options_.sum);
+    row_keys_ = reinterpret_cast<uint32_t*>(block + rows_bytes);
+    order_ = row_keys_ + index_.size();
+    group(group_of_row_key);
   }
 
   // Visits each token that is no padding: visit(its distinct row, its place, the row is new).
@@ -219,12 +267,15 @@ class RowCoalescer {
   size_t sum_elements_ = 1;
   std::byte* rows_ = nullptr;
   RowIndex index_;
-  std::span<uint32_t> slots_;            // unique -> row of the slice, of ids alone
+  // Of ids alone: unique -> row of the slice. In pieces: row of the slice -> unique; in front of
+  // those that are still to be added, the ready ones.
+  std::span<uint32_t> slots_;
   std::span<uint32_t> unique_row_keys_;  // unique -> row key
-  std::span<uint32_t> groups_;           // unique -> group
+  std::span<uint32_t> groups_;           // unique -> group; in pieces then, its last row
   std::span<uint32_t> offsets_;
   uint32_t* row_keys_ = nullptr;
   uint32_t* order_ = nullptr;
+  uint32_t begun_ = 0, ready_ = 0;  // in pieces: uniques
 };
 
 }  // namespace parallax

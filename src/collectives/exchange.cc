@@ -47,7 +47,9 @@ bool is_on_boards(const Exchange& exchange) {
 }
 
 bool takes_arriving(const Exchange& exchange) {
-  return dynamic_cast<const DenseExchange*>(&exchange) != nullptr;
+  return dynamic_cast<const DenseExchange*>(&exchange) != nullptr ||
+         dynamic_cast<const RowExchange*>(&exchange) != nullptr ||
+         dynamic_cast<const MadeDense*>(&exchange) != nullptr;
 }
 
 DenseShape dense_shape(const Partition& partition, const ExchangeOptions& options) {

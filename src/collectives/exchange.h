@@ -88,8 +88,8 @@ struct Destination {
 };
 
 // Elements of a contribution that are still on their way to where they lie, front to back, as from
-// a device: how many are there, and who is told of more. Whoever brings them owns this, and keeps
-// it until all are there or none come any more. Engine's owner only.
+// a device, or rows of one with ids: how many are there, and who is told of more. Whoever brings
+// them owns this, and keeps it until all are there or none come any more. Engine's owner only.
 struct ArrivingElements {
   uint64_t count = 0;          // those that are there, from the first on
   bool given_up = false;       // no more come: the job fails
@@ -123,9 +123,9 @@ struct Contribution {
   // Of a DeviceExchange: the elements and the result lie on a device, and this is the point of the
   // caller's stream from which on they may be read and written.
   DeviceMark after = 0;
-  // Of elements that are not lasting, at an exchange that takes_arriving(): they are still on their
-  // way, and the result lies elsewhere. *pending is back behind the last of them. Null: all are
-  // there.
+  // Of elements that are not lasting, or of rows without `more`, at an exchange that
+  // takes_arriving(): they are still on their way, and the result lies elsewhere; ids are there.
+  // *pending is back behind the last of them. Null: all are there.
   ArrivingElements* arriving = nullptr;
 };
 
@@ -193,7 +193,7 @@ DenseShape dense_shape(const Partition& partition, const ExchangeOptions& option
 // It goes on boards alone (board_exchange.h): ranks say there too what they do not give, and wait
 // for no word that a step has ended.
 bool is_on_boards(const Exchange& exchange);
-// It takes elements that are still on their way (Contribution::arriving).
+// It takes what is still on its way (Contribution::arriving).
 bool takes_arriving(const Exchange& exchange);
 
 // All references outlive the exchange.

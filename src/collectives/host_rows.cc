@@ -10,14 +10,6 @@
 
 namespace parallax {
 
-namespace {
-
-// Read in a turn: some 50 us; and up to so many at once, as many as a message may bring.
-constexpr uint64_t kTurnBytes = 512 * 1024;
-constexpr uint64_t kAtOnceBytes = 64 * 1024;
-
-}  // namespace
-
 HostRows::HostRows(const Columns& columns, const Partition& partition, Outbox& outbox,
                    Compute& compute, const ExchangeOptions& options, Owners owners, User& user)
     : columns_(columns),
@@ -78,7 +70,8 @@ void HostRows::lay_out(Arena& arena) {
                              .groups = columns_.count(),
                              .row_elements = slice_elements(),
                              .sum = options_.sum,
-                             .counted = options_.counted});
+                             .counted = options_.counted,
+                             .pieces = true});
   for (uint64_t parity = 0; parity < step_buffers_.size(); ++parity) {
     StepBuffer& buffer = step_buffers_[parity];
     buffer.host_rows = this;
@@ -107,6 +100,7 @@ void HostRows::open(uint64_t step) {
   StepBuffer& buffer = step_buffer(step);
   buffer.step = step;
   buffer.contributed = false;
+  buffer.arrival = {};
   if (!leads_) return;
   buffer.sum.clear();
   std::fill(buffer.sources.begin(), buffer.sources.end(), Source{});
@@ -122,8 +116,9 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   buffer.more = slice.more;
   buffer.pending = pending;
   buffer.coalescing = true;
-  ++*pending;  // of the compute job
+  ++*pending;  // of the compute job, or all of them
   buffer.job.context = &buffer;
+  if (slice.arriving != nullptr) return start_arriving(buffer, *slice.arriving);
   buffer.job.cost_bytes = (slice.rows.count + slice.more.count) * row_bytes_;
   buffer.job.run = [](ComputeJob& job) {
     StepBuffer& coalescing = *static_cast<StepBuffer*>(job.context);
@@ -271,6 +266,10 @@ bool HostRows::read_lent() {
   const bool swapped = step_buffers_[0].step > step_buffers_[1].step;
   for (const size_t i : {swapped ? 1 : 0, swapped ? 0 : 1}) {
     StepBuffer& buffer = step_buffers_[i];
+    if (buffer.sum.complete()) continue;
+    if (sums_early() && buffer.joined < buffer.arrival.ready) {
+      more |= join_ready(buffer, &left_bytes) == Turn::kMore;
+    }
     if (buffer.missing > 0 || buffer.sum.complete()) continue;
     const Turn turn = join(buffer, &left_bytes);
     if (turn == Turn::kDone) user_.on_host_sum(buffer.step);

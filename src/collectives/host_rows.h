@@ -10,6 +10,10 @@
 // is copied, checked and then used. Where `rows_stay` of the options, a row that one rank alone
 // gave is not even copied: the sum names the place where it lies in that rank's block.
 //
+// Values that are still on their way (Contribution::arriving) are coalesced as they come. Where
+// this rank is alone on its host, and there are others, its sum has each row once nothing is to be
+// added to it any more (host_rows_arriving.cc).
+//
 // Two steps at a time, as in exchange.h, whose calls of the same names these are. Owned by the
 // engine's owner; the only work that runs elsewhere is coalescing a slice, as a compute job.
 #ifndef PARALLAX_COLLECTIVES_HOST_ROWS_H_
@@ -44,10 +48,12 @@ static_assert(sizeof(StagedNote) == 32);
 
 class HostRows final : private LentReader {
  public:
-  // Told that a sum which was read in turns is complete.
   class User {
    public:
+    // A sum that was read in turns, or as it came, is complete.
     virtual void on_host_sum(uint64_t step) = 0;
+    // One that is not has more rows, and those that it has are as they will be.
+    virtual void on_host_rows(uint64_t step) { static_cast<void>(step); }
 
    protected:
     ~User() = default;
@@ -106,6 +112,17 @@ class HostRows final : private LentReader {
     Came came = Came::kNothing;
     StagedNote note;  // where it has come
   };
+  // A slice whose values come front to back: so many of its rows are here, and so many of these the
+  // coalescer has, or a job is giving it.
+  struct Arrival {
+    ArrivingElements* from = nullptr;  // null: no more come
+    uint32_t here = 0, added = 0;
+    uint32_t until = 0;  // of the job
+    uint32_t ready = 0;  // distinct rows that are whole
+    bool started = false;
+    bool adding = false;    // a job is
+    bool given_up = false;  // some do not come
+  };
   struct StepBuffer {
     uint64_t step = 0;
     HostRows* host_rows = nullptr;
@@ -113,6 +130,7 @@ class HostRows final : private LentReader {
     std::span<StagedNote> notes;  // by column: to its leader
     ComputeJob job;
     RowSlice first, more;
+    Arrival arrival;
     uint32_t* pending = nullptr;
     bool coalescing = false;
     bool contributed = false;
@@ -124,6 +142,9 @@ class HostRows final : private LentReader {
     uint32_t joined = 0;
   };
   enum class Turn : uint8_t { kDone, kMore, kGone };
+  // Read in a turn: some 50 us; and up to so many at once, as many as a message may bring.
+  static constexpr uint64_t kTurnBytes = 512 * 1024;
+  static constexpr uint64_t kAtOnceBytes = 64 * 1024;
 
   StepBuffer& step_buffer(uint64_t step) { return step_buffers_[step & 1]; }
   const StepBuffer& step_buffer(uint64_t step) const { return step_buffers_[step & 1]; }
@@ -131,6 +152,15 @@ class HostRows final : private LentReader {
   uint32_t slice_elements() const {
     return static_cast<uint32_t>(partition_.row_elements()) - (options_.counted ? 1 : 0);
   }
+  // A slice's rows leave the rank's block as they are whole.
+  bool sums_early() const { return leads_ && columns_.locals().size() == 1 && !one_host(); }
+  bool one_host() const { return columns_.host_count() == 1; }
+  void start_arriving(StepBuffer& buffer, ArrivingElements& arriving);
+  void arrive(StepBuffer& buffer);
+  void add_arrived(StepBuffer& buffer);
+  void run_arrived(StepBuffer& buffer);
+  void end_arrived(StepBuffer& buffer);
+  Turn join_ready(StepBuffer& buffer, uint64_t* left_bytes);
   void give_rows(StepBuffer& buffer);
   void send_rows(StepBuffer& buffer, uint32_t column);
   [[nodiscard]] bool on_note(uint32_t from, StepBuffer& buffer, const Section& section);

@@ -127,6 +127,7 @@ void RowExchange::open(uint64_t step) {
   buffer.step = step;
   if (reduces_ && !one_host()) buffer.total.clear();
   buffer.forwarded = buffer.returned = buffer.contributed = false;
+  buffer.rows_forwarded = 0;
   if (census_) census_->open(step);
   returned_.open(step);
 }
@@ -135,9 +136,9 @@ Send RowExchange::new_send(const StepBuffer& buffer) const {
   Send send;
   send.header = {.kind = SectionKind::kHostReduce,
                  .encoding = Encoding::kRows,
-                 .flags = kSectionLast,
                  .tag = options_.variable,
                  .step = buffer.step};
+  if (buffer.forwarded) send.header.flags |= kSectionLast;
   if (buffer.contributed) send.header.flags |= kSectionContributed;
   send.format = {.element_bytes = bytes_of_sum(options_.sum),
                  .source_bytes = bytes_of_sum(options_.sum)};
@@ -187,24 +188,40 @@ void RowExchange::forward_if_complete(StepBuffer& buffer) {
   buffer.contributed |= host_rows_.contributed(buffer.step);
   if (one_host()) {
     return_if_complete(buffer);
-  } else if (algorithm_.up == ReduceTo::kEveryHost) {
+  } else {
+    forward(buffer);
+  }
+}
+
+// Rows that are as they will be, though not all are here. By a census nobody has a section that is
+// empty, as the last one would be of an owner that has all its rows before: so all go at once.
+void RowExchange::on_host_rows(uint64_t step) {
+  StepBuffer& buffer = step_buffer(step);
+  if (!by_census_ && host_rows_.sum(step).row_count() > buffer.rows_forwarded) forward(buffer);
+}
+
+// What of the host's sum was not sent yet; the last of it once it is complete.
+void RowExchange::forward(StepBuffer& buffer) {
+  if (algorithm_.up == ReduceTo::kEveryHost) {
     forward_to_hosts(buffer);
   } else {
     forward_to_owners(buffer);
   }
+  buffer.rows_forwarded = host_rows_.sum(buffer.step).row_count();
 }
 
 void RowExchange::forward_to_hosts(StepBuffer& buffer) {
   const RowAccumulator& sum = host_rows_.sum(buffer.step);
+  const uint32_t first = buffer.rows_forwarded;
   if (by_census_) join(buffer, sum.row_count() > 0 ? columns_.host() : Census::kNoMark);
   if (by_census_ && sum.row_count() == 0) return;
   for (uint32_t i = 0; i < columns_.host_count(); ++i) {
     // From the next host on, so that not all of them send to the same one first.
     const uint32_t host = (columns_.host() + 1 + i) % columns_.host_count();
     Send send = new_send(buffer);
-    send.rows.row_keys = sum.row_keys();
-    send.rows.values = sum.values();
-    send.count = sum.row_count();
+    send.rows.row_keys = sum.row_keys() + first;
+    send.rows.values = sum.values() + first * row_bytes_;
+    send.count = sum.row_count() - first;
     outbox_.add(columns_.leader(host, columns_.my_column()), send);
   }
 }
@@ -212,15 +229,17 @@ void RowExchange::forward_to_hosts(StepBuffer& buffer) {
 void RowExchange::forward_to_owners(StepBuffer& buffer) {
   const RowAccumulator& sum = host_rows_.sum(buffer.step);
   const std::vector<uint32_t>& owners = columns_.owners(columns_.my_column());
-  const uint32_t* row_keys = sum.row_keys();
-  const uint32_t count = sum.row_count();
+  const uint32_t begin = buffer.rows_forwarded;
+  const uint32_t count = sum.row_count() - begin;
+  // Behind those of the sends before, which may still be read.
+  const std::span<uint32_t> items = buffer.items.subspan(begin, count);
+  const std::span<uint32_t> item_keys = buffer.row_keys.subspan(begin, count);
+  const uint32_t* const row_keys = sum.row_keys() + begin;
   group_items(
       count, static_cast<uint32_t>(owners.size()),
       [&](uint32_t i) { return columns_.place_in_column(partition_.owner_of(row_keys[i])); },
-      buffer.offsets, buffer.items);
-  for (uint32_t item = 0; item < count; ++item) {
-    buffer.row_keys[item] = row_keys[buffer.items[item]];
-  }
+      buffer.offsets, items);
+  for (uint32_t item = 0; item < count; ++item) item_keys[item] = row_keys[items[item]];
   // From this host's place on, so that not all hosts send to the same owner first.
   const auto start =
       static_cast<uint32_t>(uint64_t{columns_.host()} * owners.size() / columns_.host_count());
@@ -228,15 +247,16 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
     const uint32_t i = static_cast<uint32_t>((start + at) % owners.size());
     const uint32_t first = buffer.offsets[i];
     const bool empty = buffer.offsets[i + 1] == first;
-    if (!host_rows_.active(owners[i]) || (by_census_ && empty)) continue;
+    const bool said = by_census_ || !buffer.forwarded;  // otherwise that none come, or came
+    if (!host_rows_.active(owners[i]) || (said && empty)) continue;
     if (by_census_) {
       buffer.unarrived[i] = 1;
       ++buffer.unarrived_count;
     }
     Send send = new_send(buffer);
-    send.rows.row_keys = &buffer.row_keys[first];
-    send.rows.order = &buffer.items[first];
-    send.rows.values = sum.values();
+    send.rows.row_keys = item_keys.data() + first;
+    send.rows.order = items.data() + first;
+    send.rows.values = sum.values() + begin * row_bytes_;
     send.count = buffer.offsets[i + 1] - first;
     outbox_.add(owners[i], send);
   }

@@ -57,6 +57,7 @@ class RowExchange final : public Exchange, private HostRows::User {
     // leader: its host's rows by owner
     std::span<uint32_t> items, row_keys, offsets;
     bool forwarded = false;
+    uint32_t rows_forwarded = 0;   // of its host's sum
     std::span<uint8_t> unarrived;  // by owner of the column: it has not said that its rows are here
     uint32_t unarrived_count = 0;
     // reducer: the sum over hosts, if there are several
@@ -83,7 +84,9 @@ class RowExchange final : public Exchange, private HostRows::User {
   [[nodiscard]] bool on_arrived(uint32_t from, const Section& section);
   [[nodiscard]] bool on_census(uint32_t from, const Section& section);
   void on_host_sum(uint64_t step) override { forward_if_complete(step_buffer(step)); }
+  void on_host_rows(uint64_t step) override;
   void forward_if_complete(StepBuffer& buffer);
+  void forward(StepBuffer& buffer);
   void forward_to_owners(StepBuffer& buffer);
   void forward_to_hosts(StepBuffer& buffer);
   void join(StepBuffer& buffer, uint32_t mark);

@@ -19,10 +19,9 @@ void ArrivingSlices::begin(size_t slices, uint64_t piece_bytes) {
 }
 
 bool ArrivingSlices::may_add(const Variable& variable, std::span<const parallax_slice_t> slices,
-                             size_t at, uint64_t bytes) const {
+                             size_t at) {
   const parallax_slice_t& slice = slices[at];
-  if (piece_bytes_ == 0 || bytes < 2 * piece_bytes_) return false;
-  if (variable.ids_declared() || variable.refuse_nonfinite || slice.more != 0) return false;
+  if (variable.refuse_nonfinite || slice.more != 0) return false;
   return std::count_if(slices.begin(), slices.end(), [&slice](const parallax_slice_t& each) {
            return each.variable == slice.variable;
          }) == 1;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ArrivingSlices: the dense gradients of one call that are used as they come from their devices:
-// copied in pieces, each with an end of its own, so that what is here is summed and sent while the
-// next piece is copied. A call has few pieces of each, whatever its size. Engine's owner only.
+// ArrivingSlices: the gradients of one call, elements or rows, that are used as they come from
+// their devices: copied in pieces, each with an end of its own, so that what is here is summed and
+// sent while the next piece is copied. A call has few pieces of each, whatever its size. Row ids
+// are copied before, as a whole. Engine's owner only.
 #ifndef PARALLAX_ENGINE_ARRIVING_SLICES_H_
 #define PARALLAX_ENGINE_ARRIVING_SLICES_H_
 
@@ -24,15 +25,18 @@ class ArrivingSlices {
 
   // A call of so many slices is laid out.
   void begin(size_t slices, uint64_t piece_bytes);
-  // Whether slice `at`, of so many bytes, can be one: it is all that its variable gets of the call,
-  // and the call has nobody look at it as a whole first.
-  bool may_add(const Variable& variable, std::span<const parallax_slice_t> slices, size_t at,
-               uint64_t bytes) const;
-  // Slice `at` of the call, of a part; its number, from 1 on.
+  // Whether slice `at` can be one: it is all that its variable gets of the call, and the call has
+  // nobody look at it as a whole first.
+  static bool may_add(const Variable& variable, std::span<const parallax_slice_t> slices,
+                      size_t at);
+  // Whether so many bytes of it are worth it.
+  bool are_many(uint64_t bytes) const { return piece_bytes_ > 0 && bytes >= 2 * piece_bytes_; }
+  // Slice `at` of the call, of a part; its number, from 1 on. Its elements, or rows, have so many
+  // bytes.
   uint32_t add(size_t at, size_t part, uint64_t element_bytes);
   bool any() const { return !all_.empty(); }
-  // Room for all pieces, so that begin_copy() needs none.
-  void reserve() { pieces_.reserve(all_.size() * kPiecesMax); }
+  // Room for the pieces of all, and of so many more, so that begin_copy() needs none.
+  void reserve(size_t more = 0) { pieces_.reserve((all_.size() + more) * kPiecesMax); }
 
   // By slice of the call; null: it is not one of these.
   std::span<ArrivingElements* const> of_slices() const { return of_slices_; }

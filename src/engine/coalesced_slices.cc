@@ -22,6 +22,7 @@ bool CoalescedSlices::may_coalesce(const Variable& variable, RequestKind kind, u
 void CoalescedSlices::start(size_t variables) {
   ++call_;
   dtypes_.clear();
+  kept_.clear();
   seen_.resize(variables);  // grows with what was registered, not in a step
 }
 
@@ -59,7 +60,11 @@ bool CoalescedSlices::offer(const Slice& slice, bool first) {
   } else if (!goes_on(all_[seen.of], slice)) {
     return false;
   }
-  sources_.push_back({.of = seen.of, .at = slice.at, .ids = slice.ids, .values = slice.values});
+  sources_.push_back({.of = seen.of,
+                      .at = slice.at,
+                      .ids = slice.ids,
+                      .values = slice.values,
+                      .may_arrive = slice.may_arrive});
   Coalesced& each = all_[seen.of];
   ++seen.taken;
   ++each.sources;
@@ -81,6 +86,7 @@ void CoalescedSlices::note_by_host(const Coalesced& each, size_t slices, const s
 void CoalescedSlices::keep(Coalesced* each, size_t slices, std::vector<StagedCopy>* copies) {
   for (const Source& left : sources_of(*each).subspan(slices)) {
     copies->push_back(left.ids);
+    if (left.may_arrive) kept_.push_back({left.at, copies->size()});
     copies->push_back(left.values);
   }
   each->sources = slices;
@@ -120,6 +126,7 @@ void CoalescedSlices::settle(const DeviceShare& share, CoalesceCounts* counts,
   copies->reserve(copies->size() + most_copies());
   begun_.reserve(all_.size());
   there_.reserve(sources_.size());
+  kept_.reserve(sources_.size());
   std::sort(sources_.begin(), sources_.end(), [](const Source& one, const Source& other) {
     return std::pair(one.of, one.at) < std::pair(other.of, other.at);
   });
@@ -173,30 +180,34 @@ Status CoalescedSlices::begin(Devices& devices, size_t part, DeviceMark mark, st
 }
 
 void CoalescedSlices::bring(size_t part, std::byte* block, std::span<parallax_slice_t> slices,
-                            std::vector<DeviceCopy>* copies) {
+                            std::vector<Brought>* brought) {
   for (const Coalesced& each : all_) {
-    if (each.part == part) bring(each, block, slices, copies);
+    if (each.part == part) bring(each, block, slices, brought);
   }
 }
 
 void CoalescedSlices::bring(const Coalesced& each, std::byte* block,
                             std::span<parallax_slice_t> slices,
-                            std::vector<DeviceCopy>* copies) const {
+                            std::vector<Brought>* brought) const {
   const RowsToCoalesce& rows = each.rows;
   const std::span<const Source> sources = sources_of(each);
   CoalescedCounts found;
   std::memcpy(&found, rows.counts, sizeof found);
   const uint64_t id_bytes = uint64_t{found.rows} * rows.id_bytes;
   const uint64_t sum_bytes = uint64_t{found.rows} * rows.elements * sizeof(float);
+  const bool alone = sources.size() == 1;  // what comes of several is no slice's own
   counts_->slices += sources.size();
   counts_->rows += rows.count;
   if (found.bad != CoalescedCounts::kNoneBad || found.rows > each.rows_max ||
       id_bytes + sum_bytes >= each.bytes) {
     counts_->copied_rows += rows.count;
+    const uint64_t row_bytes = uint64_t{rows.elements} * bytes_of_dtype(rows.dtype);
+    const auto whole_of = [block](const StagedCopy& copy) {
+      return DeviceCopy{block + copy.offset, copy.outside, copy.bytes};
+    };
     for (const Source& source : sources) {
-      for (const StagedCopy& copy : {source.ids, source.values}) {
-        copies->push_back({block + copy.offset, copy.outside, copy.bytes});
-      }
+      brought->push_back({source.at, whole_of(source.ids), whole_of(source.values), row_bytes,
+                          alone && source.may_arrive});
     }
     return;
   }
@@ -212,8 +223,11 @@ void CoalescedSlices::bring(const Coalesced& each, std::byte* block,
   first.as_dtype = PARALLAX_AS(PARALLAX_F32);
   first.values = sums;
   const CoalescePlaces places = coalesce_places(rows);
-  copies->push_back({ids, rows.scratch + places.ids_at, id_bytes});
-  copies->push_back({sums, rows.scratch + places.sums_at, sum_bytes});
+  brought->push_back({sources.front().at,
+                      {ids, rows.scratch + places.ids_at, id_bytes},
+                      {sums, rows.scratch + places.sums_at, sum_bytes},
+                      rows.elements * sizeof(float),
+                      alone && sources.front().may_arrive});
 }
 
 void CoalescedSlices::release() {

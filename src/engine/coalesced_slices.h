@@ -75,6 +75,7 @@ class CoalescedSlices {
     uint32_t dtype = 0;
     // How they would be copied whole; into that room come the distinct ones.
     StagedCopy ids, values;
+    bool may_arrive = false;  // its values may be used as they come (ArrivingSlices)
   };
   // The slice that was seen last. True: it is not to be copied. `first`: its step has nothing of
   // the variable before this call.
@@ -82,6 +83,11 @@ class CoalescedSlices {
   // All slices are there: takes scratch memory for them. Those of which a device cannot, and those
   // that are too few bytes, are copied whole; of the former the counts say why.
   void settle(const DeviceShare& share, CoalesceCounts* counts, std::vector<StagedCopy>* copies);
+  // Of these, those whose values may be used as they come, and which copy is that of the values.
+  struct Kept {
+    size_t at = 0, copy = 0;
+  };
+  std::span<const Kept> kept() const { return kept_; }
   // None is: they are copied whole, as was noted.
   void leave_to_host(const std::string& why, std::vector<StagedCopy>* copies);
   // What they have of the caller's.
@@ -93,10 +99,17 @@ class CoalescedSlices {
   // Those of a part, behind its mark; *batch is 0 where there is none. `counts` has counts_bytes().
   Status begin(Devices& devices, size_t part, DeviceMark mark, std::byte* counts,
                DeviceBatch* batch);
+  struct Brought {
+    size_t at = 0;  // in the call
+    DeviceCopy ids, values;
+    uint64_t row_bytes = 0;   // of its values
+    bool may_arrive = false;  // as Slice has it
+  };
   // Their counts have come: adds what is to be copied to the block, and makes `slices` what they
-  // are then. No more than most_copies() in all.
+  // are then. With room for all.
   void bring(size_t part, std::byte* block, std::span<parallax_slice_t> slices,
-             std::vector<DeviceCopy>* copies);
+             std::vector<Brought>* brought);
+  size_t count() const { return sources_.size(); }
   size_t most_copies() const { return 2 * sources_.size(); }
 
   // Nothing of it is under way.
@@ -110,6 +123,7 @@ class CoalescedSlices {
     size_t of = 0;  // all_
     size_t at = 0;
     StagedCopy ids, values;
+    bool may_arrive = false;
   };
   // Slices that are summed as one: of sources_, once settled, `sources` from `first` on.
   struct Coalesced {
@@ -138,7 +152,7 @@ class CoalescedSlices {
   void keep(Coalesced* each, size_t slices, std::vector<StagedCopy>* copies);
   bool take_scratch(const DeviceShare& share, Coalesced* each, std::vector<StagedCopy>* copies);
   void bring(const Coalesced& each, std::byte* block, std::span<parallax_slice_t> slices,
-             std::vector<DeviceCopy>* copies) const;
+             std::vector<Brought>* brought) const;
 
   ScratchPool* pool_ = nullptr;
   CoalesceCounts* counts_ = nullptr;
@@ -147,6 +161,7 @@ class CoalescedSlices {
   std::vector<uint32_t> dtypes_;
   std::vector<Coalesced> all_;
   std::vector<Source> sources_;
+  std::vector<Kept> kept_;
   std::vector<RowsThere> there_;       // of each source
   std::vector<RowsToCoalesce> begun_;  // of one part; with room for all
 };

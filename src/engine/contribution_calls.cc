@@ -282,6 +282,7 @@ void ContributionCalls::contribute(const Request& request, const PullSlice& slic
     if (slice.arriving != nullptr) contribution.lasting = false;
   } else {
     contribution.rows = rows_of(slice);
+    contribution.arriving = slice.arriving;
     if (slice.way == SliceWay::kWithRows) {
       const auto other =
           std::find_if(&slice + 1, request.slices.data() + request.slices.size(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Laying out, beginning and ending the copies of a call. See staged_slices.h.
+// Laying out the copies of a call. See staged_slices.h.
 #include "engine/staged_slices.h"
 
 #include <algorithm>
@@ -114,7 +114,7 @@ void StagedSlices::leave(const parallax_slice_t& slice, const PullSlice& taken, 
 }
 
 // Of a slice whose ids and values were the last to be laid out: whether its device does.
-bool StagedSlices::coalesce(const Call& call, size_t at, uint32_t dtype) {
+bool StagedSlices::coalesce(const Call& call, size_t at, uint32_t dtype, bool may_arrive) {
   const parallax_slice_t& slice = call.slices[at];
   const Variable& variable = call.registry[slice.variable];
   if (share_.scratch == nullptr || !call.first ||
@@ -133,7 +133,8 @@ bool StagedSlices::coalesce(const Call& call, size_t at, uint32_t dtype) {
                                        .variable = variable,
                                        .dtype = dtype,
                                        .ids = ids,
-                                       .values = values},
+                                       .values = values,
+                                       .may_arrive = may_arrive},
                                       call.first(slice.variable));
   if (taken) copies_.resize(copies_.size() - 2);
   return taken;
@@ -179,22 +180,22 @@ Status StagedSlices::lay_out_one(const Call& call, size_t at) {
   const bool gives = kind == RequestKind::kPush || kind == RequestKind::kReduce;
   const bool returns = kind == RequestKind::kReduce && !rows && slice.more == 0;
   uint64_t result_offset = offset;
-  uint32_t arriving = 0;
-  if (gives && call.first && call.first(slice.variable) &&
-      arriving_.may_add(variable, call.slices, at, bytes)) {
-    arriving = arriving_.add(at, part, bytes_of_dtype(taken.dtype));
-    // What has not come yet would be copied over a result that has.
-    if (returns) host->into = at_offset(result_offset = room_for(bytes));
-  }
+  const bool may_arrive = gives && call.first && call.first(slice.variable) &&
+                          ArrivingSlices::may_add(variable, call.slices, at);
   if (gives) {
     copies_.push_back({.direction = CopyDirection::kToHost,
                        .part = part,
                        .outside = taken.values,
                        .offset = offset,
-                       .bytes = bytes,
-                       .arriving = arriving});
+                       .bytes = bytes});
   }
-  if (gives && rows) coalesce(call, at, taken.dtype);
+  const bool coalesced = gives && rows && coalesce(call, at, taken.dtype, may_arrive);
+  if (may_arrive && !coalesced && arriving_.are_many(bytes)) {
+    const uint64_t elements = variable.ids_declared() ? variable.row_elements : 1;
+    copies_.back().arriving = arriving_.add(at, part, elements * bytes_of_dtype(taken.dtype));
+    // What has not come yet would be copied over a result that has.
+    if (returns) host->into = at_offset(result_offset = room_for(bytes));
+  }
   if (!gives || returns) {
     copies_.push_back({.direction = CopyDirection::kToDevice,
                        .part = part,
@@ -278,12 +279,20 @@ Status StagedSlices::lay_out_all(const Call& call, std::vector<ByteRange>* borro
         .about_variable(variable);
   }
   coalesced_.settle(share_, call.counts, &copies_);
+  for (const CoalescedSlices::Kept& each : coalesced_.kept()) {
+    StagedCopy& values = copies_[each.copy];
+    if (!arriving_.are_many(values.bytes)) continue;
+    const uint64_t row_bytes = call.registry[call.slices[each.at].variable].row_elements *
+                               bytes_of_dtype(coalesced_.dtypes()[each.at]);
+    values.arriving = arriving_.add(each.at, values.part, row_bytes);
+  }
   const Status room = take_room(call);
   if (!room.ok()) {
     return room.prefixed(std::string(name_of_call(call.kind)) + ": its slices need ");
   }
   place(call.slices);
-  arriving_.reserve();
+  arriving_.reserve(coalesced_.count());
+  brought_.reserve(coalesced_.count());
   batch_.reserve(std::max(copies_.size(), coalesced_.most_copies()));
   borrowed->insert(borrowed->end(), left_.begin(), left_.end());
   for (const StagedCopy& copy : copies_) {
@@ -308,189 +317,6 @@ Status StagedSlices::lay_out(const DeviceShare& share, const Call& call,
   }
   if (!status.ok()) release();
   return status;
-}
-
-// ---- copying
-
-bool StagedSlices::copies(CopyDirection direction) const {
-  return converted_.any() ||
-         std::any_of(copies_.begin(), copies_.end(),
-                     [direction](const StagedCopy& copy) { return copy.direction == direction; });
-}
-
-Status StagedSlices::begin_part(CopyDirection direction, size_t part) {
-  batch_.clear();
-  const bool in = direction == CopyDirection::kToHost;
-  bool any = in && parts_[part].waits;
-  for (const StagedCopy& copy : copies_) {
-    if (copy.part != part || copy.direction != direction) continue;
-    if (pieces_ == nullptr && copy.arriving != 0) continue;  // below
-    any = true;
-    if (pieces_ != nullptr) break;  // add_pieces() has them
-    std::byte* inside = room_ + copy.offset;
-    batch_.push_back({.to = in ? inside : copy.outside,
-                      .from = in ? copy.outside : inside,
-                      .bytes = copy.bytes});
-  }
-  // A batch of no copies ends once the stream has come to the mark.
-  const DeviceMark mark = parts_[part].mark;
-  if (any) {
-    PARALLAX_RETURN_IF_ERROR(share_.devices->copy(direction, mark, batch_, &parts_[part].batch));
-  }
-  for (const StagedCopy& copy : copies_) {
-    if (copy.part != part || copy.arriving == 0 || !in || pieces_ != nullptr) continue;
-    PARALLAX_RETURN_IF_ERROR(arriving_.begin_copy(*share_.devices, mark, copy.arriving,
-                                                  {room_ + copy.offset, copy.outside, copy.bytes}));
-  }
-  return {};
-}
-
-Status StagedSlices::begin(CopyDirection direction) noexcept {
-  try {
-    if (pieces_ != nullptr) {
-      pieced_direction_ = direction;
-      pieced_.start(*share_.devices, *pieces_, direction,
-                    copies_.size() + coalesced_.most_copies());
-    }
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      PARALLAX_RETURN_IF_ERROR(begin_part(direction, i));
-      PARALLAX_RETURN_IF_ERROR(
-          converted_.begin(*share_.devices, direction, i, parts_[i].mark, &parts_[i].converting));
-      if (direction == CopyDirection::kToDevice) continue;
-      PARALLAX_RETURN_IF_ERROR(
-          coalesced_.begin(*share_.devices, i, parts_[i].mark, counts_, &parts_[i].coalescing));
-    }
-  } catch (const std::bad_alloc&) {
-    return Status::out_of_memory();
-  }
-  return {};
-}
-
-// Its stream has come to the mark.
-void StagedSlices::add_pieces(size_t part) {
-  const bool in = pieced_direction_ == CopyDirection::kToHost;
-  for (const StagedCopy& copy : copies_) {
-    if (copy.part != part || copy.direction != pieced_direction_) continue;
-    std::byte* inside = room_ + copy.offset;
-    pieced_.add(
-        parts_[part].mark,
-        {.to = in ? inside : copy.outside, .from = in ? copy.outside : inside, .bytes = copy.bytes},
-        copy.arriving == 0 ? nullptr : arriving_.here(copy.arriving));
-  }
-}
-
-// The counts of what its device has coalesced are here. Room was taken before.
-Status StagedSlices::begin_distinct(size_t part) noexcept {
-  batch_.clear();
-  coalesced_.bring(part, room_, host_, &batch_);
-  if (pieces_ != nullptr) {
-    for (const DeviceCopy& copy : batch_) pieced_.add(parts_[part].mark, copy);
-    return {};
-  }
-  if (batch_.empty()) return {};
-  try {
-    return share_.devices->copy(CopyDirection::kToHost, parts_[part].mark, batch_,
-                                &parts_[part].distinct);
-  } catch (const std::bad_alloc&) {
-    return Status::out_of_memory();
-  }
-}
-
-// Whether it is over, which it is but once.
-bool StagedSlices::poll(DeviceBatch* batch, Status* status) {
-  bool ended = false;
-  *status = share_.devices->poll(*batch, &ended);
-  if (ended) *batch = 0;
-  return ended;
-}
-
-bool StagedSlices::poll(Status* status, bool goes_on) {
-  const auto note = [status](const Status& failed) {
-    if (!failed.ok() && status->ok()) *status = failed;
-  };
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    Part& part = parts_[i];
-    Status polled;
-    if (part.batch != 0) {
-      const bool over = poll(&part.batch, &polled);
-      note(polled);
-      if (over && polled.ok() && goes_on && pieces_ != nullptr) add_pieces(i);
-    }
-    for (DeviceBatch* each : {&part.distinct, &part.converting}) {
-      if (*each == 0) continue;
-      poll(each, &polled);
-      note(polled);
-    }
-    if (part.coalescing == 0) continue;
-    const bool over = poll(&part.coalescing, &polled);
-    note(polled);
-    if (over && polled.ok() && goes_on) note(begin_distinct(i));
-  }
-  if (pieces_ != nullptr) {
-    if (!goes_on || !status->ok()) pieced_.stop();
-    pieced_.advance(status);
-  }
-  // Of a call that only waits for its turn there are no devices.
-  if (arriving_.under_way()) arriving_.poll(*share_.devices, status);
-  if (status->ok() && goes_on) arriving_.bring();
-  return !under_way();
-}
-
-bool StagedSlices::under_way() const {
-  return pieced_.under_way() || arriving_.under_way() ||
-         std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
-           return part.batch != 0 || part.coalescing != 0 || part.distinct != 0 ||
-                  part.converting != 0;
-         });
-}
-
-Status StagedSlices::follow(uint32_t device, void* stream) const {
-  for (const Part& part : parts_) {
-    for (const DeviceBatch each : {part.batch, part.converting}) {
-      if (each != 0) PARALLAX_RETURN_IF_ERROR(share_.devices->follow(each, device, stream));
-    }
-  }
-  return {};
-}
-
-std::string StagedSlices::where() const {
-  std::string text = parts_.size() > 1 ? "devices " : "device ";
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(parts_[i].device);
-  }
-  return text;
-}
-
-void StagedSlices::release() {
-  for (const Part& part : parts_) {
-    if (part.mark != 0) share_.devices->release(part.mark);
-  }
-  coalesced_.release();
-  converted_.release();
-  arriving_.clear();
-  if (pieces_ != nullptr) {
-    pieced_.end(*share_.pinned);
-    std::exchange(pieces_, nullptr)->leave(*share_.pinned);
-  }
-  for (MemoryBlock* each : {&block_, &counts_block_}) {
-    if (each->memory != nullptr) share_.pinned->give_back(std::exchange(*each, {}));
-  }
-  room_ = counts_ = nullptr;
-  block_bytes_ = 0;
-  parts_.clear();
-  copies_.clear();
-  left_.clear();
-  host_.clear();
-}
-
-void StagedSlices::abandon() {
-  coalesced_.abandon();
-  converted_.abandon();
-  for (MemoryBlock* each : {&block_, &counts_block_}) {
-    if (each->memory != nullptr) share_.pinned->abandon(std::exchange(*each, {}));
-  }
-  parts_.clear();
-  release();
 }
 
 }  // namespace parallax

@@ -20,7 +20,6 @@
 #ifndef PARALLAX_ENGINE_STAGED_SLICES_H_
 #define PARALLAX_ENGINE_STAGED_SLICES_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -87,14 +86,7 @@ class StagedSlices {
     return arriving_.any() ? arriving_.of_slices() : std::span<ArrivingElements* const>();
   }
   // All but these is here, and of them something.
-  bool may_go_ahead() const {
-    const bool others = std::any_of(copies_.begin(), copies_.end(), [this](const StagedCopy& copy) {
-      return pieces_ != nullptr && copy.direction == CopyDirection::kToHost && copy.arriving == 0;
-    });
-    return arriving_.any() && arriving_.begun() && !others && !coalesced_.any() &&
-           std::none_of(parts_.begin(), parts_.end(),
-                        [](const Part& part) { return part.batch != 0 || part.converting != 0; });
-  }
+  bool may_go_ahead() const;
   // Nobody reads them any more.
   void stop_arriving() { arriving_.give_up(); }
   // "device 0", "devices 0 and 1": where the slices lie.
@@ -119,9 +111,15 @@ class StagedSlices {
     bool waits = false;
   };
 
+  // Of what goes through pieces to the host, and is not used as it comes.
+  struct Others {
+    uint64_t bytes = 0;
+    uint64_t here = 0;
+  };
+
   Status lay_out_all(const Call& call, std::vector<ByteRange>* borrowed);
   Status lay_out_one(const Call& call, size_t at);
-  bool coalesce(const Call& call, size_t at, uint32_t dtype);
+  bool coalesce(const Call& call, size_t at, uint32_t dtype, bool may_arrive);
   bool comes_from_table(const Call& call, const parallax_slice_t& slice) const;
   Status lay_out_direct(const Variable& variable, const parallax_slice_t& slice,
                         const PullSlice& taken, size_t part, parallax_slice_t* host);
@@ -132,7 +130,9 @@ class StagedSlices {
   Status take_room(const Call& call);
   Status take_room_for_pieces(const Call& call);
   void add_pieces(size_t part);
+  void add_pieces_of(size_t part, const DeviceCopy& copy, uint32_t arriving);
   Status begin_distinct(size_t part) noexcept;
+  Status begin_brought(size_t part);
   bool poll(DeviceBatch* batch, Status* status);
   Status part_of(const parallax_slice_t& slice, size_t* part);
   Status check_place(const void* address, uint32_t device, const char* field) const;
@@ -149,9 +149,11 @@ class StagedSlices {
   ArrivingSlices arriving_;
   std::vector<ByteRange> left_;    // the caller's buffers that are not copied
   std::vector<DeviceCopy> batch_;  // being begun; with room for all
-  MemoryBlock block_;              // pinned, of all; or
+  std::vector<CoalescedSlices::Brought> brought_;
+  MemoryBlock block_;  // pinned, of all; or
   PinnedPieces* pieces_ = nullptr;
   PiecedCopies pieced_;
+  Others others_;
   CopyDirection pieced_direction_ = CopyDirection::kToHost;
   std::unique_ptr<std::byte[]> ordinary_;  // kept for the next call that needs as much
   uint64_t ordinary_bytes_ = 0;

@@ -59,8 +59,7 @@ struct PullSlice {
   // Reduce, of a variable whose slices stay on their devices: the point of the stream (DeviceMark)
   // that they follow.
   uint32_t after = 0;
-  // Push, reduce, without row ids: its values are still on their way to where they lie; null: they
-  // are there.
+  // Push, reduce: its values are still on their way to where they lie; null: they are there.
   ArrivingElements* arriving = nullptr;
 };
 

@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dense gradients that lie on devices and go by host memory: what has come of one is on the wire
 // while the rest is copied. Told by what happens while copies are held, not by clocks.
-#include <algorithm>
 #include <barrier>
-#include <chrono>
-#include <cstdlib>
-#include <thread>
 
-#include "cuda/module_ranks.h"
-#include "support/environment_variable.h"
+#include "cuda/module_arriving.h"
 
 namespace cuda_double_test::arriving {
 namespace {
 
-using parallax::testkit::EnvironmentVariable;
-
-constexpr const char* kCopyIn = "cuMemcpyDtoHAsync";
-constexpr uint64_t kPiece = uint64_t{1} << 20;
 constexpr uint64_t kElements = 4 * kPiece / sizeof(float) + 77;  // five pieces, the last one small
 
 uint32_t add(const DeviceRank& own, bool managed, uint32_t dtype = PARALLAX_F32) {
@@ -39,49 +30,6 @@ std::vector<float> gradient(uint32_t rank, uint64_t count = kElements) {
   }
   return made;
 }
-
-// Of all variables.
-uint64_t wire_sent(const DeviceRank& own) {
-  const std::string report = own.report(PARALLAX_REPORT_STATS);
-  const std::string key = R"("wire_sent_bytes":)";
-  uint64_t sent = 0;
-  for (size_t at = report.find(key); at != std::string::npos; at = report.find(key, at + 1)) {
-    sent = std::max<uint64_t>(sent, std::strtoull(report.c_str() + at + key.size(), nullptr, 10));
-  }
-  return sent;
-}
-
-// Until so much was sent; false: it was not.
-bool await_sent(const DeviceRank& own, uint64_t bytes) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (wire_sent(own) < bytes) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
-
-void hold_after(const DeviceRank& own, uint64_t copies) {
-  cuda_double_hold_after(static_cast<int>(own.device()), kCopyIn, copies);
-}
-void let_go(const DeviceRank& own) {
-  cuda_double_hold_after(static_cast<int>(own.device()), nullptr, 0);
-}
-
-class ModuleArriving : public NcclJobs {
- protected:
-  void TearDown() override {
-    for (int device = 0; device < 4; ++device) cuda_double_hold_after(device, nullptr, 0);
-    NcclJobs::TearDown();
-  }
-  // Two ranks on two hosts.
-  static void run_two(const Body& variables, const Body& body, bool closes = true) {
-    run(
-        2, variables, body,
-        [](parallax_options_t* options) { options->host = options->rank == 0 ? "one" : "two"; },
-        closes);
-  }
-};
 
 // Given copies of which the last are held, expect the first ones to have been sent, into results in
 // place and elsewhere; and then the bits of one process.

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <type_traits>
@@ -114,6 +116,68 @@ TEST(RowCoalescer, CoalescesDuplicatesAndGroups) {
         }
       }
       ASSERT_TRUE(naive.empty());
+      ASSERT_EQ(made.block[made.bytes], std::byte{0x5a});
+    }
+  }
+}
+
+// Given values that come front to back in pieces, with garbage where they do not yet lie, expect in
+// the end the block of a slice that was there as a whole, byte for byte; and on the way each row,
+// as it is in the end, as soon as the last that is added to it has come.
+TEST(RowCoalescer, PiecesMakeTheBlockOfTheWhole) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SeededRandom random(seed);
+    const uint64_t rows = 1 + random.below(100);
+    const auto width = static_cast<uint32_t>(1 + random.below(5));
+    const uint64_t rows_max = 1 + random.below(120);
+    const bool counted = random.chance(30);
+    const Partition partition(rows, width, true, SlotMap::of_ranks(5, kSlotsPerOwner), 0);
+    const auto group_of = [](uint32_t row_key) { return row_key * 7 % kGroups; };
+    const RowCoalescerOptions options = {.row_elements = width, .counted = counted, .pieces = true};
+    Coalescing<> whole(partition, rows_max, options), made(partition, rows_max, options);
+    for (int round = 0; round < 3; ++round) {
+      std::vector<int64_t> ids(random.below(rows_max + 1));
+      for (int64_t& id : ids) {
+        id = random.chance(10) ? kPaddingId : static_cast<int64_t>(random.below(rows));
+      }
+      std::vector<float> values(ids.size() * width), here(ids.size() * width, 1e30f);
+      for (float& value : values)
+        value = random.chance(5) ? -0.0f : static_cast<float>(random.unit() - 0.5);
+      whole.coalescer.coalesce(partition, slice_of(ids, values), {}, group_of, whole.block.data());
+      const RowSlice slice = slice_of(ids, here);
+      RowCoalescer& coalescer = made.coalescer;
+      coalescer.start(partition, slice, group_of, made.block.data());
+      ASSERT_EQ(coalescer.item_count(), whole.coalescer.item_count());
+      const size_t row_bytes = made.width * sizeof(float);
+      uint32_t looked_at = 0;
+      for (size_t at = 0; at < ids.size();) {
+        const size_t end = std::min(ids.size(), at + 1 + random.below(40));
+        std::copy(&values[at * width], &values[0] + end * width, &here[at * width]);
+        coalescer.add(slice, static_cast<uint32_t>(at), static_cast<uint32_t>(end));
+        at = end;
+        for (; looked_at < coalescer.ready_count(); ++looked_at) {
+          const uint32_t row_key = coalescer.ready_row_key(looked_at);
+          const auto left = std::find_if(
+              ids.begin() + static_cast<std::ptrdiff_t>(end), ids.end(), [&](int64_t id) {
+                return id != kPaddingId &&
+                       partition.row_key_of(static_cast<uint64_t>(id)) == row_key;
+              });
+          ASSERT_EQ(left, ids.end()) << "more comes to it; seed " << seed;
+          const uint32_t* const keys = whole.coalescer.row_keys();
+          const auto item = static_cast<uint32_t>(
+              std::find(keys, keys + whole.coalescer.item_count(), row_key) - keys);
+          ASSERT_LT(item, whole.coalescer.item_count());
+          ASSERT_EQ(std::memcmp(coalescer.ready_row(looked_at), whole.row(item), row_bytes), 0)
+              << "seed " << seed;
+        }
+      }
+      ASSERT_EQ(looked_at, coalescer.item_count()) << "each of them, once";
+      const uint64_t block = RowCoalescer::block_bytes(coalescer.item_count(), row_bytes);
+      ASSERT_EQ(std::memcmp(made.block.data(), whole.block.data(), block), 0) << "seed " << seed;
+      for (uint32_t group = 0; group < kGroups; ++group) {
+        ASSERT_EQ(coalescer.group_first(group), whole.coalescer.group_first(group));
+        ASSERT_EQ(coalescer.group_count(group), whole.coalescer.group_count(group));
+      }
       ASSERT_EQ(made.block[made.bytes], std::byte{0x5a});
     }
   }

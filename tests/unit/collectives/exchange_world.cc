@@ -6,14 +6,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <sstream>
-#include <type_traits>
 
 #include "base/byte_range.h"
 #include "base/check.h"
 #include "collectives/host_rows.h"
 #include "support/host_map_of.h"
 #include "support/slot_maps.h"
+#include "unit/collectives/arriving_rows.h"
 
 namespace parallax::exchange_conformance {
 
@@ -29,36 +28,6 @@ HostMap map_layout(const std::vector<uint32_t>& hosts) {
 }
 
 }  // namespace
-
-std::string Setting::say() const {
-  std::ostringstream text;
-  text << "hosts";
-  for (const uint32_t host : hosts) text << ' ' << host;
-  text << "; " << shape.rows << " x " << shape.row_elements << ", rows_max " << shape.rows_max
-       << "; " << dtype_name(dtype_of(sum)) << (ordered ? ", ordered" : "")
-       << (counted ? ", counted" : "") << "; messages of " << message_bytes_max << "; seed " << seed
-       << (staged ? ", staged" : "") << (rows_stay ? ", rows stay" : "");
-  return text.str();
-}
-
-std::vector<std::byte> bytes_of(uint32_t dtype, std::span<const double> values) {
-  return with_dtype(dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    std::vector<std::byte> bytes(values.size() * sizeof(T));
-    for (size_t i = 0; i < values.size(); ++i) {
-      T number;
-      if constexpr (std::is_same_v<T, Half>) {
-        number = to_half(static_cast<float>(values[i]));
-      } else if constexpr (std::is_same_v<T, BFloat>) {
-        number = to_bfloat(static_cast<float>(values[i]));
-      } else {
-        number = static_cast<T>(values[i]);
-      }
-      std::memcpy(&bytes[i * sizeof(T)], &number, sizeof number);
-    }
-    return bytes;
-  });
-}
 
 // A rank is its own transport: what it sends goes to the world's links. Pieces are written at once,
 // long before their messages arrive.
@@ -248,6 +217,7 @@ class ExchangeWorld::Rank final : public Transport,
     uint32_t pending = 0;
     uint64_t ending = 0;  // the step whose end is still to be told
     uint64_t told = 0;
+    ArrivingRows arriving;
   };
   Contribution& at(uint64_t step) { return contributions_[step & 1]; }
 
@@ -364,7 +334,10 @@ void ExchangeWorld::contribute(uint32_t rank, uint64_t step, const Contribution&
                          .count = static_cast<uint32_t>(kept.ids.size()),
                          .values = {kept.values.data(), contribution.dtype}};
   if (!contribution.dense) {
-    giver.exchange->contribute(step, {.rows = rows}, &kept.pending);
+    const bool arrives = setting_.arrives && rows.count > 0 && random_.chance(70);
+    if (arrives) kept.arriving.start(kept.values, rows.count);
+    ArrivingElements* const arriving = arrives ? &kept.arriving.elements : nullptr;
+    giver.exchange->contribute(step, {.rows = rows, .arriving = arriving}, &kept.pending);
     return;
   }
   const RowSlice every_row = {.ids = {},
@@ -471,6 +444,12 @@ bool ExchangeWorld::work(uint32_t rank) {
   }
   for (const uint64_t step : {each.at(0).ending, each.at(1).ending}) {
     if (step != 0) each.tell_end(step);
+  }
+  for (const uint64_t step : {0, 1}) {
+    ArrivingRows& arriving = each.at(step).arriving;
+    if (!arriving.left()) continue;
+    arriving.bring_some(random_);
+    moved = true;
   }
   moved |= each.outbox.pump();
   moved |= each.outbox.lending().read();

@@ -43,6 +43,8 @@ struct Setting {
   bool staged = seed % 4 != 0;
   bool all_staged = seed % 4 == 1;
   bool rows_stay = seed % 8 < 5;
+  // Of ranks that give rows, some do while these still come.
+  bool arrives = seed % 2 == 0;
 
   uint32_t world() const { return static_cast<uint32_t>(hosts.size()); }
   uint64_t gradient_elements() const { return shape.row_elements + (counted ? 1 : 0); }
