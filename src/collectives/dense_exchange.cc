@@ -128,8 +128,8 @@ void DenseExchange::open(uint64_t step) {
   buffer.step = step;
   buffer.notes.clear();
   buffer.input = {};
-  buffer.arriving = nullptr;
-  buffer.arrived = 0;
+  buffer.arrival = {};
+  buffer.leaving = nullptr;
   buffer.borrowed = {};
   buffer.pending = nullptr;
   buffer.result = buffer.own_result.data();
@@ -173,11 +173,12 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
   if (to.values != nullptr && to.dtype == dtype_ && !unsent && !to_own) {
     buffer.result = to.values;
     buffer.placed = true;
+    buffer.leaving = slice.leaving;
   }
   place_sums(buffer, slice);
   offer_places(step);
   if (slice.arriving != nullptr) {
-    buffer.arriving = slice.arriving;
+    buffer.arrival.from = slice.arriving;
     ++*pending;
     slice.arriving->more = [this, step] { arrive(step); };
     return arrive(step);
@@ -354,6 +355,7 @@ void DenseExchange::result_moved(StepBuffer& buffer, uint32_t cell, uint64_t cou
   buffer.done[cell] = at + count;
   buffer.has_values = true;
   if (buffer.done[cell] == range.count) --buffer.results_left;
+  tell_there(buffer.leaving, range.first + at, count);
   for (const uint32_t reader : wiring_.cells()[cell].readers) read(buffer, reader, at, count);
 }
 

@@ -119,15 +119,20 @@ class DenseExchange final : public Exchange, private LentReader {
     uint64_t loan = 0;       // sends: what ends when they are written
     WholePages returns;      // sends: which of their bytes may be
   };
+  // Of this rank's input, where it still comes.
+  struct Arrival {
+    ArrivingElements* from = nullptr;  // null: all of it is there
+    uint64_t read = 0;                 // elements
+  };
   struct StepBuffer {
     uint64_t step = 0;
     RowValues input;
-    ArrivingElements* arriving = nullptr;  // of the input; null: all of it is there
-    uint64_t arrived = 0;                  // of its elements, those that were read
-    ByteRange borrowed;                    // with the input in it, as the contribution says
-    uint32_t* pending = nullptr;           // of the contribution
-    std::byte* result = nullptr;           // in use: own_result or the caller's
-    bool placed = false;                   // it is the caller's
+    Arrival arrival;
+    ByteRange borrowed;                        // with the input in it, as the contribution says
+    uint32_t* pending = nullptr;               // of the contribution
+    std::byte* result = nullptr;               // in use: own_result or the caller's
+    bool placed = false;                       // it is the caller's
+    const LeavingElements* leaving = nullptr;  // then: who is told what is there of it
     std::span<std::byte> own_result;
     ByteRange own_bytes() const { return ByteRange::at(own_result.data(), own_result.size()); }
     bool is_known = false;               // it is, to the transport's writes

@@ -106,7 +106,7 @@ void DenseExchange::bring(StepBuffer& buffer, uint32_t i, uint64_t count, const 
 // More of this rank's elements are there, or no more come. Sends first here, too.
 void DenseExchange::arrive(uint64_t step) {
   StepBuffer& buffer = step_buffer(step);
-  const uint64_t until = buffer.arriving->count;
+  const uint64_t until = buffer.arrival.from->count;
   for (const bool sends : {true, false}) {
     for (const uint32_t i : wiring_.inputs()) {
       const Op& op = wiring_.ops()[i];
@@ -115,7 +115,7 @@ void DenseExchange::arrive(uint64_t step) {
       const auto of_range = [&](uint64_t elements) {
         return elements < cells.input ? 0 : std::min(elements - cells.input, op.range.count);
       };
-      const uint64_t at = of_range(buffer.arrived), count = of_range(until) - at;
+      const uint64_t at = of_range(buffer.arrival.read), count = of_range(until) - at;
       if (count == 0) continue;
       const uint32_t dtype = buffer.input.dtype;
       const std::byte* values = buffer.input.rows + (cells.input + at) * bytes_of_dtype(dtype);
@@ -129,11 +129,11 @@ void DenseExchange::arrive(uint64_t step) {
       }
     }
   }
-  buffer.arrived = until;
+  buffer.arrival.read = until;
   if (!buffer.notes.empty()) outbox_.lending().wake(this);
-  if (until < elements_ && !buffer.arriving->given_up) return;
-  buffer.arriving->over = true;
-  buffer.arriving = nullptr;
+  if (until < elements_ && !buffer.arrival.from->given_up) return;
+  buffer.arrival.from->over = true;
+  buffer.arrival.from = nullptr;
   --*buffer.pending;
 }
 

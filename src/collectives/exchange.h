@@ -26,6 +26,7 @@
 #include "base/arena.h"
 #include "base/byte_range.h"
 #include "base/compute.h"
+#include "base/leaving_elements.h"
 #include "base/number.h"
 #include "base/status.h"
 #include "device/communicator.h"
@@ -120,6 +121,8 @@ struct Contribution {
   // Where the caller wants the whole, which may be where the elements are: written, if at all, once
   // what it replaces was read. whole() tells where the whole is; there, if the dtype is the sum's.
   Destination result = {};
+  // Told what is there of the whole, where that is written to `result`; null: nobody asks.
+  const LeavingElements* leaving = nullptr;
   // Of a DeviceExchange: the elements and the result lie on a device, and this is the point of the
   // caller's stream from which on they may be read and written.
   DeviceMark after = 0;

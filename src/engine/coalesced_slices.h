@@ -46,6 +46,7 @@ struct StagedCopy {
   uint64_t offset = 0;  // in the block
   uint64_t bytes = 0;
   uint32_t arriving = 0;  // of those whose pieces are used as they come, from 1 on; 0: none of them
+  uint32_t leaving = 0;   // of those whose pieces go as they are written, likewise
 };
 
 // What came of it so far, of all calls.

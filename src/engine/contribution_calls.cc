@@ -140,6 +140,7 @@ Status ContributionCalls::post(RequestKind kind, uint64_t step,
     posted_slice.more = slices[i].more != 0;
     posted_slice.way = take(i, posted_slice, state);
     if (i < staged.arriving.size()) posted_slice.arriving = staged.arriving[i];
+    if (i < staged.leaving.size()) posted_slice.leaving = staged.leaving[i];
     PARALLAX_CHECK(posted_slice.arriving == nullptr || posted_slice.way == SliceWay::kItself);
   }
   ++state.unstarted;
@@ -280,6 +281,9 @@ void ContributionCalls::contribute(const Request& request, const PullSlice& slic
     if (reduce) contribution.borrowed = around;
     contribution.arriving = slice.arriving;
     if (slice.arriving != nullptr) contribution.lasting = false;
+    // Else the sum is not the result yet.
+    const bool is_sum = runtime.variable->reduction == PARALLAX_SUM;
+    if (placed && is_sum) contribution.leaving = slice.leaving;
   } else {
     contribution.rows = rows_of(slice);
     contribution.arriving = slice.arriving;

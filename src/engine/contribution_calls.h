@@ -47,6 +47,8 @@ class ContributionCalls {
     Request* request = nullptr;
     // What is not here of a slice, the one dense slice of its variable.
     std::span<ArrivingElements* const> arriving = {};
+    // Who copies results while they are written.
+    std::span<LeavingElements* const> leaving = {};
     // The dtype of the rows that a reduce gives back; none: the slice's.
     std::span<const uint32_t> result_dtypes = {};
   };

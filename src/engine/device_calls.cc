@@ -258,7 +258,8 @@ Status DeviceCalls::take(Staged& staged, bool ahead) {
                .step = staged.step,
                .slices = staged.slices.host_slices(),
                .from_tables = staged.slices.from_tables(),
-               .result_dtypes = staged.slices.result_dtypes()};
+               .result_dtypes = staged.slices.result_dtypes(),
+               .leaving = staged.slices.leaving()};
   if (ahead) call.arriving = staged.slices.arriving();
   PARALLAX_RETURN_IF_ERROR(take_(call, staged.request));
   if (!ahead) return {};
@@ -355,6 +356,8 @@ bool DeviceCalls::keep(Request& request, const Status& status) {
     const Status begun = staged.slices.begin(CopyDirection::kToDevice);
     if (!begun.ok()) staged.status = copying(staged, "copying its results to ", begun);
     staged.gives = begun.ok();
+  } else {
+    staged.slices.stop_leaving();
   }
   if (gives || staged.slices.under_way()) {
     staged.phase = Phase::kEnding;
@@ -484,7 +487,7 @@ std::string DeviceCalls::waits_for(const Request& request) const {
     return call + " waits for " + staged.slices.where() +
            ": the work that was on its stream before the call, or the copy of its slices behind it";
   }
-  if (staged.phase == Phase::kTaken && staged.slices.under_way()) {
+  if (staged.phase == Phase::kTaken && staged.slices.comes()) {
     return call + " waits for the rest of its slices, on its way from " + staged.slices.where();
   }
   if (staged.phase == Phase::kTaken) {

@@ -15,7 +15,8 @@
 //
 // A call whose gradients are dense and large is taken when their first pieces are here, and the
 // exchanges have the others as they come (arriving_slices.h). Then an error of the device fails the
-// job: other ranks have a part of it.
+// job: other ranks have a part of it. Large results are copied to their devices as they are written
+// (leaving_slices.h), and the rest of them when the request would complete.
 //
 // A call that runs out of memory holds nothing. Once its first copy has begun nothing of it throws:
 // its request ends with what failed, behind that copy.
@@ -56,6 +57,8 @@ class DeviceCalls final : private RequestKeeper {
     std::span<ArrivingElements* const> arriving = {};
     // Likewise: StagedSlices::result_dtypes(), where slices are not of that dtype any more.
     std::span<const uint32_t> result_dtypes = {};
+    // Likewise: StagedSlices::leaving().
+    std::span<LeavingElements* const> leaving = {};
   };
   // Takes a call with slices in host memory, which were not checked yet, for a request that is
   // there already. A refused one has changed nothing.

@@ -148,7 +148,6 @@ bool StagedSlices::comes_from_table(const Call& call, const parallax_slice_t& sl
 Status StagedSlices::lay_out_one(const Call& call, size_t at) {
   const parallax_slice_t& slice = call.slices[at];
   parallax_slice_t* const host = &host_[at];
-  const RequestKind kind = call.kind;
   const Variable& variable = call.registry[slice.variable];
   const PullSlice taken = call.checks.slice_of(slice);
   const bool rows = slice.form == PARALLAX_FORM_ROWS;
@@ -175,10 +174,23 @@ Status StagedSlices::lay_out_one(const Call& call, size_t at) {
     left_.push_back(ByteRange::at(taken.values, bytes));
     return {};
   }
+  lay_out_values(call, at, part, taken, bytes);
+  return {};
+}
+
+// What comes of its values, and what goes.
+void StagedSlices::lay_out_values(const Call& call, size_t at, size_t part, const PullSlice& taken,
+                                  uint64_t bytes) {
+  const parallax_slice_t& slice = call.slices[at];
+  const Variable& variable = call.registry[slice.variable];
+  const bool rows = slice.form == PARALLAX_FORM_ROWS;
+  const bool gives = call.kind == RequestKind::kPush || call.kind == RequestKind::kReduce;
+  const bool returns = call.kind == RequestKind::kReduce && !rows && slice.more == 0;
+  // Rows, or elements.
+  const uint64_t unit_bytes =
+      (variable.ids_declared() ? variable.row_elements : 1) * bytes_of_dtype(taken.dtype);
   const uint64_t offset = room_for(bytes);
-  host->values = at_offset(offset);
-  const bool gives = kind == RequestKind::kPush || kind == RequestKind::kReduce;
-  const bool returns = kind == RequestKind::kReduce && !rows && slice.more == 0;
+  host_[at].values = at_offset(offset);
   uint64_t result_offset = offset;
   const bool may_arrive = gives && call.first && call.first(slice.variable) &&
                           ArrivingSlices::may_add(variable, call.slices, at);
@@ -191,19 +203,18 @@ Status StagedSlices::lay_out_one(const Call& call, size_t at) {
   }
   const bool coalesced = gives && rows && coalesce(call, at, taken.dtype, may_arrive);
   if (may_arrive && !coalesced && arriving_.are_many(bytes)) {
-    const uint64_t elements = variable.ids_declared() ? variable.row_elements : 1;
-    copies_.back().arriving = arriving_.add(at, part, elements * bytes_of_dtype(taken.dtype));
+    copies_.back().arriving = arriving_.add(at, part, unit_bytes);
     // What has not come yet would be copied over a result that has.
-    if (returns) host->into = at_offset(result_offset = room_for(bytes));
+    if (returns) host_[at].into = at_offset(result_offset = room_for(bytes));
   }
-  if (!gives || returns) {
-    copies_.push_back({.direction = CopyDirection::kToDevice,
-                       .part = part,
-                       .outside = gives ? taken.into : taken.values,
-                       .offset = result_offset,
-                       .bytes = bytes});
-  }
-  return {};
+  if (gives && !returns) return;
+  copies_.push_back({.direction = CopyDirection::kToDevice,
+                     .part = part,
+                     .outside = gives ? taken.into : taken.values,
+                     .offset = result_offset,
+                     .bytes = bytes});
+  if (call.kind == RequestKind::kEvaluate || !leaving_.are_many(bytes)) return;
+  copies_.back().leaving = leaving_.add(at, unit_bytes);
 }
 
 // Offsets become addresses.
@@ -265,6 +276,17 @@ Status StagedSlices::take_room_for_pieces(const Call& call) {
   return {};
 }
 
+// Where results are, and go. Those that go through pieces do so when all are there.
+void StagedSlices::start_leaving() {
+  if (pieces_ != nullptr) leaving_.clear();
+  for (StagedCopy& copy : copies_) {
+    if (pieces_ != nullptr) copy.leaving = 0;
+    if (copy.leaving == 0) continue;
+    leaving_.start(*share_.devices, copy.leaving, parts_[copy.part].mark,
+                   {.to = copy.outside, .from = room_ + copy.offset, .bytes = copy.bytes});
+  }
+}
+
 Status StagedSlices::lay_out_all(const Call& call, std::vector<ByteRange>* borrowed) {
   coalesced_.start(call.registry.size());
   for (size_t i = 0; i < call.slices.size(); ++i) {
@@ -291,9 +313,10 @@ Status StagedSlices::lay_out_all(const Call& call, std::vector<ByteRange>* borro
     return room.prefixed(std::string(name_of_call(call.kind)) + ": its slices need ");
   }
   place(call.slices);
+  start_leaving();
   arriving_.reserve(coalesced_.count());
   brought_.reserve(coalesced_.count());
-  batch_.reserve(std::max(copies_.size(), coalesced_.most_copies()));
+  batch_.reserve(std::max(copies_.size() + leaving_.most_copies(), coalesced_.most_copies()));
   borrowed->insert(borrowed->end(), left_.begin(), left_.end());
   for (const StagedCopy& copy : copies_) {
     borrowed->push_back(ByteRange::at(copy.outside, copy.bytes));
@@ -308,6 +331,7 @@ Status StagedSlices::lay_out(const DeviceShare& share, const Call& call,
   host_.assign(call.slices.begin(), call.slices.end());
   from_tables_.assign(call.slices.size(), 0);
   arriving_.begin(call.slices.size(), share.arriving_piece_bytes);
+  leaving_.begin(call.slices.size(), share.arriving_piece_bytes);
   Status status;
   try {
     status = lay_out_all(call, borrowed);

@@ -33,6 +33,7 @@
 #include "engine/arriving_slices.h"
 #include "engine/coalesced_slices.h"
 #include "engine/converted_slices.h"
+#include "engine/leaving_slices.h"
 #include "engine/pieced_copies.h"
 #include "engine/request.h"
 #include "engine/slice_checks.h"
@@ -75,7 +76,9 @@ class StagedSlices {
   // True once nothing is under way. *status becomes the first failure. What is to follow what has
   // ended (pieces, and rows that were coalesced) follows as long as the call goes on.
   bool poll(Status* status, bool goes_on);
-  bool under_way() const;
+  bool under_way() const { return comes() || leaving_.under_way(); }
+  // But for results that went before.
+  bool comes() const;
   // Makes a stream, which Devices::follow() has found fit, wait for what is under way, all of which
   // is (not in_pieces()). IO.
   Status follow(uint32_t device, void* stream) const;
@@ -89,6 +92,10 @@ class StagedSlices {
   bool may_go_ahead() const;
   // Nobody reads them any more.
   void stop_arriving() { arriving_.give_up(); }
+  // By slice, of those whose results go to their device as they are written; empty: there are none.
+  std::span<LeavingElements* const> leaving() const { return leaving_.of_slices(); }
+  // There will be no results.
+  void stop_leaving() { leaving_.close(); }
   // "device 0", "devices 0 and 1": where the slices lie.
   std::string where() const;
   // The copies are over, or were never begun.
@@ -123,11 +130,14 @@ class StagedSlices {
   bool comes_from_table(const Call& call, const parallax_slice_t& slice) const;
   Status lay_out_direct(const Variable& variable, const parallax_slice_t& slice,
                         const PullSlice& taken, size_t part, parallax_slice_t* host);
+  void lay_out_values(const Call& call, size_t at, size_t part, const PullSlice& taken,
+                      uint64_t bytes);
   Status lay_out_ids(const parallax_slice_t& slice, size_t part, parallax_slice_t* host);
   void leave(const parallax_slice_t& slice, const PullSlice& taken, uint64_t row_count,
              uint64_t bytes);
   Status begin_part(CopyDirection direction, size_t part);
   Status take_room(const Call& call);
+  void start_leaving();
   Status take_room_for_pieces(const Call& call);
   void add_pieces(size_t part);
   void add_pieces_of(size_t part, const DeviceCopy& copy, uint32_t arriving);
@@ -147,6 +157,7 @@ class StagedSlices {
   CoalescedSlices coalesced_;
   ConvertedSlices converted_;
   ArrivingSlices arriving_;
+  LeavingSlices leaving_;
   std::vector<ByteRange> left_;    // the caller's buffers that are not copied
   std::vector<DeviceCopy> batch_;  // being begun; with room for all
   std::vector<CoalescedSlices::Brought> brought_;

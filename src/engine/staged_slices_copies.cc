@@ -23,6 +23,10 @@ Status StagedSlices::begin_part(CopyDirection direction, size_t part) {
     if (pieces_ == nullptr && copy.arriving != 0) continue;  // below
     any = true;
     if (pieces_ != nullptr) break;  // add_pieces() has them
+    if (copy.leaving != 0) {
+      leaving_.add_rest(copy.leaving, &batch_);
+      continue;
+    }
     std::byte* inside = room_ + copy.offset;
     batch_.push_back({.to = in ? inside : copy.outside,
                       .from = in ? copy.outside : inside,
@@ -42,6 +46,10 @@ Status StagedSlices::begin_part(CopyDirection direction, size_t part) {
 }
 
 Status StagedSlices::begin(CopyDirection direction) noexcept {
+  if (direction == CopyDirection::kToDevice) {
+    leaving_.close();
+    PARALLAX_RETURN_IF_ERROR(leaving_.status());
+  }
   try {
     if (pieces_ != nullptr) {
       pieced_direction_ = direction;
@@ -166,13 +174,14 @@ bool StagedSlices::poll(Status* status, bool goes_on) {
     if (!goes_on || !status->ok()) pieced_.stop();
     pieced_.advance(status);
   }
+  if (leaving_.closed() && leaving_.under_way()) leaving_.poll(*share_.devices, status);
   // Of a call that only waits for its turn there are no devices.
   if (arriving_.under_way()) arriving_.poll(*share_.devices, status);
   if (status->ok() && goes_on) arriving_.bring();
-  return !under_way();
+  return !comes() && !(leaving_.closed() && leaving_.under_way());
 }
 
-bool StagedSlices::under_way() const {
+bool StagedSlices::comes() const {
   return pieced_.under_way() || arriving_.under_way() ||
          std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
            return part.batch != 0 || part.coalescing != 0 || part.distinct != 0 ||
@@ -186,6 +195,7 @@ Status StagedSlices::follow(uint32_t device, void* stream) const {
       if (each != 0) PARALLAX_RETURN_IF_ERROR(share_.devices->follow(each, device, stream));
     }
   }
+  if (leaving_.under_way()) return leaving_.follow(*share_.devices, device, stream);
   return {};
 }
 
@@ -204,6 +214,7 @@ void StagedSlices::release() {
   coalesced_.release();
   converted_.release();
   arriving_.clear();
+  leaving_.clear();
   if (pieces_ != nullptr) {
     pieced_.end(*share_.pinned);
     std::exchange(pieces_, nullptr)->leave(*share_.pinned);

@@ -94,6 +94,7 @@ Status StepCalls::post_pull(const DeviceCalls::Call& call, Request** request, Re
   for (size_t i = 0; i < call.slices.size(); ++i) {
     PullSlice& added = pulled_.emplace_back(checks_.slice_of(call.slices[i]));
     added.on_device = i < call.from_tables.size() && call.from_tables[i] != 0;
+    if (i < call.leaving.size()) added.leaving = call.leaving[i];
   }
   if (call.kind == RequestKind::kEvaluate) {
     return parts_.row_calls.evaluate(pulled_, request, there);
@@ -109,9 +110,11 @@ Status StepCalls::post_pull(const DeviceCalls::Call& call, Request** request, Re
 Status StepCalls::take(const DeviceCalls::Call& call, Request* request) {
   Request* same = request;
   if (call.kind == RequestKind::kPush || call.kind == RequestKind::kReduce) {
-    return contribution_calls_.post(
-        call.kind, call.step, call.slices, &same,
-        {.request = request, .arriving = call.arriving, .result_dtypes = call.result_dtypes});
+    return contribution_calls_.post(call.kind, call.step, call.slices, &same,
+                                    {.request = request,
+                                     .arriving = call.arriving,
+                                     .leaving = call.leaving,
+                                     .result_dtypes = call.result_dtypes});
   }
   return post_pull(call, &same, request);
 }

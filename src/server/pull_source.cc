@@ -65,6 +65,7 @@ void PullSource::add(const PullSlice& slice) {
     before = last.before + last.slice.count;
   } else {
     variable.first_slice = place;
+    variable.filled = 0;
     variable.slice_dtype = wire_dtype(slice.dtype, variable.master);
     variable.table_writes = slice.on_device;
     active_variables_.push_back(slice.variable);
@@ -189,7 +190,28 @@ bool PullSource::take_rows(PulledVariable& variable, uint32_t column, const Sect
                     into->slice.values + (rows[i] - into->before) * width * out_bytes, width,
                     out_bytes);
   }
+  advance_front(variable);
   return true;
+}
+
+// Of a variable's only slice, where somebody asks: the rows before any that is still to come are
+// filled in, and told of. Each leader's rows come in the order of the slice.
+void PullSource::advance_front(PulledVariable& variable) {
+  const PulledSlice& only = slices_[variable.first_slice];
+  if (only.slice.leaving == nullptr || only.next != 0) return;
+  uint32_t front = only.slice.count;
+  for (uint32_t column = 0; column < columns_.count(); ++column) {
+    const AnswerProgress& answer = variable.answers[column];
+    if (answer.complete()) continue;
+    const uint32_t next =
+        variable.coalescer.group_first(column) + static_cast<uint32_t>(answer.came);
+    front = std::min(front, variable.coalescer.order()[next]);
+  }
+  if (front <= variable.filled) return;
+  tied_.assign(1, &only);
+  fill_rows(variable, only, variable.filled, front);
+  tell_there(only.slice.leaving, variable.filled, front - variable.filled);
+  variable.filled = front;
 }
 
 bool PullSource::take_elements(PulledVariable& variable, uint32_t column, const Section& section) {
@@ -206,6 +228,7 @@ bool PullSource::take_elements(PulledVariable& variable, uint32_t column, const 
   const size_t out_bytes = bytes_of_dtype(slice.dtype);
   convert_or_copy(converter(variable.slice_dtype, slice.dtype), section.payload.data(),
                   slice.values + header.first * out_bytes, header.count, out_bytes);
+  tell_there(slice.leaving, header.first, header.count);
   return true;
 }
 
@@ -283,25 +306,32 @@ void PullSource::give_to_table(const PulledVariable& variable, const PulledSlice
 void PullSource::fill_in(const PulledVariable& variable) {
   const PulledSlice& last = slices_[variable.last_slice];
   if (variable.coalescer.item_count() == last.before + last.slice.count) return;
-  const size_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(last.slice.dtype);
   tied_.clear();
   for (uint32_t place = variable.first_slice;; place = slices_[place].next) {
-    tied_.push_back(&slices_[place]);
-    const PullSlice& slice = slices_[place].slice;
-    const uint32_t before = slices_[place].before, next = slices_[place].next;
-    for (uint32_t i = 0; i < slice.count; ++i) {
-      const int64_t id = slice.ids.at(i);
-      std::byte* const row = slice.values + i * row_bytes;
-      if (id == kPaddingId) {
-        std::memset(row, 0, row_bytes);
-        continue;
-      }
-      const uint32_t first = variable.coalescer.first_item_of(variable.partition, id);
-      if (first == before + i) continue;
-      const PulledSlice& from = slice_with(first);
-      std::memcpy(row, from.slice.values + (first - from.before) * row_bytes, row_bytes);
+    const PulledSlice& of = slices_[place];
+    tied_.push_back(&of);
+    const uint32_t filled = place == variable.first_slice ? variable.filled : 0;
+    fill_rows(variable, of, filled, of.slice.count);
+    if (of.next == 0) return;
+  }
+}
+
+// Of a slice of tied_; those that they are copied from are there.
+void PullSource::fill_rows(const PulledVariable& variable, const PulledSlice& of, uint32_t first,
+                           uint32_t end) const {
+  const PullSlice& slice = of.slice;
+  const size_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(slice.dtype);
+  for (uint32_t i = first; i < end; ++i) {
+    const int64_t id = slice.ids.at(i);
+    std::byte* const row = slice.values + i * row_bytes;
+    if (id == kPaddingId) {
+      std::memset(row, 0, row_bytes);
+      continue;
     }
-    if (next == 0) return;
+    const uint32_t item = variable.coalescer.first_item_of(variable.partition, id);
+    if (item == of.before + i) continue;
+    const PulledSlice& from = slice_with(item);
+    std::memcpy(row, from.slice.values + (item - from.before) * row_bytes, row_bytes);
   }
 }
 

@@ -48,7 +48,10 @@ class PullSource {
   void read_in_place(const PulledVariable& variable);
   void coalesce(PulledVariable& variable);
   void send_local(PulledVariable& variable);
+  void advance_front(PulledVariable& variable);
   void fill_in(const PulledVariable& variable);
+  void fill_rows(const PulledVariable& variable, const PulledSlice& of, uint32_t first,
+                 uint32_t end) const;
   void copy_elements(const PulledVariable& variable);
   const PulledSlice& slice_with(uint32_t row) const;
   [[nodiscard]] bool take_rows(PulledVariable& variable, uint32_t column, const Section& section);

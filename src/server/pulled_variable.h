@@ -20,6 +20,7 @@
 
 #include "aggregate/row_coalescer.h"
 #include "base/arena.h"
+#include "base/leaving_elements.h"
 #include "message/place_offer.h"
 #include "server/answer_progress.h"
 #include "server/led_variable.h"
@@ -61,6 +62,9 @@ struct PullSlice {
   uint32_t after = 0;
   // Push, reduce: its values are still on their way to where they lie; null: they are there.
   ArrivingElements* arriving = nullptr;
+  // Pull, and reduce without row ids: told which rows, or elements, of the result are there, where
+  // they leave before all are; null: nobody asks.
+  const LeavingElements* leaving = nullptr;
 };
 
 // Numbers what a leader asks an owner for in a step: rows, or of a dense variable asks. By it an
@@ -154,6 +158,7 @@ struct PulledVariable {
   RowCoalescer coalescer;
   uint32_t first_slice = 0, last_slice = 0;  // of the pull: PullSource's places
   uint32_t slice_dtype = 0;                  // what their values travel as
+  uint32_t filled = 0;                       // of the pull's only slice: rows that are there
   bool read_in_place = false;                // in the pull: TableReader's
   bool table_writes = false;                 // in the pull: its slices are on_device
   OthersRows others;                         // none: this rank owns no row, or all

@@ -120,6 +120,7 @@ bool TableReader::read_lent() {
     if (!unchanged()) return true;
     outbox_.lending().count_read(read_bytes);
     left_bytes -= std::min(left_bytes, count * row_bytes);
+    tell_there(reading.slice->leaving, row_, count);
     row_ += count;
     if (row_ < reading.slice->count) continue;
     ++at_;

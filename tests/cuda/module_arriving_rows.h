@@ -66,6 +66,32 @@ inline uint32_t add_rows(const DeviceRank& own, bool managed) {
   return id;
 }
 
+enum class Ids : uint8_t { kOnDevice, kInHostMemory };
+
+// What a rank gives in a step.
+struct Given {
+  explicit Given(const DeviceRank& own, Ids where = Ids::kOnDevice)
+      : ids(ids_of(own.rank)), ids_there(ids), values(values_of(own.rank)) {
+    slice = own.slice(0, values.address(), stream.get());
+    slice.form = PARALLAX_FORM_ROWS;
+    slice.row_count = kTokens;
+    slice.ids =
+        where == Ids::kOnDevice ? static_cast<const int64_t*>(ids_there.address()) : ids.data();
+  }
+  const Stream stream;
+  const std::vector<int64_t> ids;
+  const DeviceNumbers<int64_t> ids_there;
+  const DeviceNumbers<float> values;
+  parallax_slice_t slice;
+};
+
+inline parallax_request_t* push(const DeviceRank& own, uint64_t step,
+                                const parallax_slice_t& slice) {
+  parallax_request_t* request = nullptr;
+  check(parallax_push(own.job, step, &slice, 1, &request));
+  return request;
+}
+
 inline parallax_request_t* end(const DeviceRank& own, uint64_t step) {
   auto options = sized<parallax_step_end_options_t>();
   options.learning_rate = 1;

@@ -9,31 +9,6 @@
 namespace cuda_double_test::arriving {
 namespace {
 
-enum class Ids : uint8_t { kOnDevice, kInHostMemory };
-
-// What a rank gives in a step.
-struct Given {
-  explicit Given(const DeviceRank& own, Ids where = Ids::kOnDevice)
-      : ids(ids_of(own.rank)), ids_there(ids), values(values_of(own.rank)) {
-    slice = own.slice(0, values.address(), stream.get());
-    slice.form = PARALLAX_FORM_ROWS;
-    slice.row_count = kTokens;
-    slice.ids =
-        where == Ids::kOnDevice ? static_cast<const int64_t*>(ids_there.address()) : ids.data();
-  }
-  const Stream stream;
-  const std::vector<int64_t> ids;
-  const DeviceNumbers<int64_t> ids_there;
-  const DeviceNumbers<float> values;
-  parallax_slice_t slice;
-};
-
-parallax_request_t* push(const DeviceRank& own, uint64_t step, const parallax_slice_t& slice) {
-  parallax_request_t* request = nullptr;
-  check(parallax_push(own.job, step, &slice, 1, &request));
-  return request;
-}
-
 std::vector<float> negative(std::vector<float> values) {
   for (float& each : values) each = -each;
   return values;
@@ -205,6 +180,50 @@ TEST_F(ArrivingRows, ALostRankEndsTheRequestBehindItsCopies) {
           both.arrive_and_wait();
         },
         false);
+  }
+}
+
+// Given rows of which some are here, and in the same call a slice of another device whose copy is
+// held, expect the call to be taken when that is here.
+TEST_F(ArrivingRows, ACallIsTakenOnceAllElseOfItIsHere) {
+  const EnvironmentVariable least("PARALLAX_DEVICE_COALESCE_MIN_BYTES", "1G");
+  for (const char* whole_max : {"256M", "0"}) {
+    SCOPED_TRACE(whole_max);
+    const EnvironmentVariable most("PARALLAX_PINNED_CALL_MAX_BYTES", whole_max);
+    run(
+        1,
+        [](DeviceRank& own) {
+          add_rows(own, true);
+          auto variable = sized<parallax_variable_t>();
+          variable.name = "small";
+          variable.rows = kCount;
+          variable.row_elements = 1;
+          variable.rule = PARALLAX_RULE_SGD;
+          uint32_t id = 0;
+          check(parallax_register(own.job, &variable, &id));
+        },
+        [](DeviceRank& own) {
+          const Given given(own);
+          const Current elsewhere(1);
+          const DeviceNumbers<float> small(std::vector<float>(kCount, 3));
+          parallax_slice_t slices[] = {given.slice, own.slice(1, small.address())};
+          slices[1].device = 1;
+          cuda_double_hold_after(1, kCopyIn, 0);
+          const uint64_t step = own.begin();
+          parallax_request_t* request = nullptr;
+          check(parallax_push(own.job, step, slices, 2, &request));
+          EXPECT_EQ(DeviceRank::wait(request, 30), PARALLAX_TIMEOUT);
+          cuda_double_hold_after(1, nullptr, 0);
+          DeviceRank::finish({request, end(own, step)});
+          std::vector<float> values(kCount);
+          auto pulled = sized<parallax_slice_t>();
+          pulled.variable = 1;
+          pulled.values = values.data();
+          parallax_request_t* pull = nullptr;
+          check(parallax_pull(own.job, 0, &pulled, 1, &pull));
+          DeviceRank::finish({pull});
+          EXPECT_TRUE(values == std::vector<float>(kCount, -3));
+        });
   }
 }
 

@@ -173,6 +173,7 @@ TEST_F(PullTest, ManyRowsGoInSeveralMessages) {
   job_->expect_values(pull);
   // 70 rows of 160 bytes from two owners: two messages each at least; and so of the dense one.
   EXPECT_GE(values.sections, 2u * 2 + 2 * 2 + 2);
+  EXPECT_GE(job_->told_in_parts(), 4u) << "what is there leaves before the rest has come";
 }
 
 // Receive the same rows from three ranks of a host: expect them to cross the wire once, and each

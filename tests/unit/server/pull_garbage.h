@@ -38,7 +38,10 @@ class PullGarbage : public testing::Test {
   PullGarbage() { begin(); }
 
   // A job in which nothing was sent.
-  void begin() { job_ = std::make_unique<PullJob>(hosts_, variables(), 1); }
+  void begin() {
+    job_ = std::make_unique<PullJob>(hosts_, variables(), 1);
+    job_->expect_any_values();
+  }
 
   PullExchange& exchange(uint32_t rank) { return job_->exchange(rank); }
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/leaving_elements.h"
 #include "group/table_memory.h"
 #include "server/pull_exchange.h"
 #include "server/table.h"
@@ -56,6 +57,9 @@ struct Wish {
   bool narrow = false;     // ids of 32 bits
   std::vector<int32_t> narrow_ids = {};
   Numbers out = {PARALLAX_F32, 0};
+  // Told of rows, or elements, that are there; and which were.
+  LeavingElements leaving = {};
+  std::vector<bool> there = {};
 };
 
 struct Pull {
@@ -169,21 +173,40 @@ class PullJob {
   // Everything that was asked for, as of the step before.
   void expect_values(const Pull& pull) const {
     ASSERT_TRUE(pull.done);
-    for (const Wish& wish : pull.wishes) {
-      const Variable& of = variables_[wish.variable];
-      for (size_t i = 0; i < wish.out.size(); ++i) {
-        const size_t item = i / of.row_elements;
-        const int64_t row = wish.every_row ? static_cast<int64_t>(item) : wish.ids[item];
-        const double want = row == kPaddingId ? 0
-                                              : value_at(wish.variable, static_cast<uint64_t>(row),
-                                                         i % of.row_elements, pull.step - 1);
-        ASSERT_EQ(wish.out[i], want) << "variable " << wish.variable << ", row " << row;
-      }
-    }
+    for (const Wish& wish : pull.wishes) expect_elements(wish, pull.step, 0, wish.out.size());
   }
+  // From here on values are a test's own.
+  void expect_any_values() { any_values_ = true; }
+  // Of pulls so far: ranges that were there before all of their slice was told of.
+  uint64_t told_in_parts() const { return told_in_parts_; }
 
  private:
   static constexpr int kTurnsMax = 100;
+
+  void expect_elements(const Wish& wish, uint64_t step, size_t first, size_t end) const {
+    const Variable& of = variables_[wish.variable];
+    for (size_t i = first; i < end; ++i) {
+      const size_t item = i / of.row_elements;
+      const int64_t row = wish.every_row ? static_cast<int64_t>(item) : wish.ids[item];
+      const double want = row == kPaddingId ? 0
+                                            : value_at(wish.variable, static_cast<uint64_t>(row),
+                                                       i % of.row_elements, step - 1);
+      ASSERT_EQ(wish.out[i], want) << "variable " << wish.variable << ", row " << row;
+    }
+  }
+  // They are as they will be, and were not told of before.
+  void expect_there(Wish& wish, uint64_t step, uint64_t first, uint64_t count) {
+    const Variable& of = variables_[wish.variable];
+    const uint64_t unit = of.ids_declared() ? of.row_elements : 1;
+    wish.there.resize(wish.out.size() / unit);
+    ASSERT_LE(first + count, wish.there.size());
+    for (uint64_t i = first; i < first + count; ++i) {
+      ASSERT_FALSE(wish.there[i]) << "told twice";
+      wish.there[i] = true;
+    }
+    told_in_parts_ += count < wish.there.size() ? 1 : 0;
+    if (!any_values_) expect_elements(wish, step, first * unit, (first + count) * unit);
+  }
 
   static uint32_t world_of(const std::vector<uint32_t>& hosts) {
     return static_cast<uint32_t>(hosts.size());
@@ -267,6 +290,10 @@ class PullJob {
       } else {
         slice.ids.wide = wish.ids.data();
       }
+      wish.leaving.there = [this, &wish, step = pull.step](uint64_t first, uint64_t count) {
+        expect_there(wish, step, first, count);
+      };
+      slice.leaving = &wish.leaving;
       slices.push_back(slice);
     }
     ranks_[rank]->exchange.start(pull.step, slices);
@@ -292,6 +319,8 @@ class PullJob {
   std::vector<std::unique_ptr<TableMemory>> memories_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::deque<Pull> pulls_;
+  uint64_t told_in_parts_ = 0;
+  bool any_values_ = false;
 };
 
 }  // namespace parallax::testkit
