@@ -49,6 +49,15 @@ inline void let_go(const DeviceRank& own) {
   cuda_double_hold_after(static_cast<int>(own.device()), nullptr, 0);
 }
 
+// The same slice with its values in host memory.
+inline parallax_slice_t on_host_of(parallax_slice_t slice, void* values) {
+  slice.memory = PARALLAX_MEMORY_HOST;
+  slice.device = 0;
+  slice.stream = nullptr;
+  slice.values = values;
+  return slice;
+}
+
 class ModuleArriving : public NcclJobs {
  protected:
   void TearDown() override {

@@ -193,13 +193,16 @@ TEST_F(ModuleArriving, AnErrorInMidCopyFailsTheJob) {
   run_two([](DeviceRank& own) { add(own, false); },
           [&](DeviceRank& own) {
             const DeviceNumbers<float> given(gradient(own.rank));
+            std::vector<float> on_host = gradient(own.rank);
             hold_after(own, 3);
             const uint64_t step = own.begin();
-            parallax_request_t* request = own.reduce(step, own.slice(0, given.address()));
+            parallax_slice_t slice = own.slice(0, given.address());
+            // The other has nothing under way that could fail instead.
+            if (own.rank == 0) slice = on_host_of(slice, on_host.data());
+            parallax_request_t* request = own.reduce(step, slice);
             EXPECT_TRUE(await_sent(own, own.rank == 1 ? kPiece / 2 : 0));
             both.arrive_and_wait();
             if (own.rank == 1) {
-              // Of either device: of the other one something may be on its way still.
               cuda_double_fail("operation", 1, CUDA_ERROR_ILLEGAL_ADDRESS, 0);
               let_go(own);
               EXPECT_EQ(DeviceRank::wait(request), PARALLAX_IO);

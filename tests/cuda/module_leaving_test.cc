@@ -160,11 +160,7 @@ TEST_F(Leaving, PulledRowsAreThoseOfTheHost) {
           const DeviceNumbers<float> all_there(std::vector<float>(kRows * kWidth, -9));
           parallax_slice_t slice = given.slice;
           slice.values = there.address();
-          parallax_slice_t on_host = slice;
-          on_host.memory = PARALLAX_MEMORY_HOST;
-          on_host.device = 0;
-          on_host.stream = nullptr;
-          on_host.values = host.data();
+          parallax_slice_t on_host = on_host_of(slice, host.data());
           on_host.ids = given.ids.data();
           const uint64_t next = own.begin();
           const uint64_t before = copies_out();
