@@ -302,7 +302,7 @@ constexpr SettingRow kRows[] = {
              "0: all are."},
     {.name = "device_coalesce_min_bytes",
      .type = SettingType::kBytes,
-     .standard = "256K",
+     .standard = "2M",
      .unit = "bytes",
      .max = UINT64_MAX,
      .sources = kOutside,

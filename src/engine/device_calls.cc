@@ -209,11 +209,10 @@ Status DeviceCalls::post(const Call& call, Request** request) {
     free(staged);
     throw;
   }
-  if (status.ok()) {
+  if (status.ok())
     *request = taken.keep();
-  } else {
+  else
     free(staged);
-  }
   return status;
 }
 
