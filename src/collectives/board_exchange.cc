@@ -29,8 +29,7 @@ BoardExchange::BoardExchange(const Columns& columns, const Partition& partition,
       element_bytes_(bytes_of_sum(options.sum)),
       sum_(options.sum),
       entries_(entries),
-      place_(place),
-      in_runs_(*this, options.ordered) {
+      place_(place) {
   PARALLAX_CHECK(place.exists() && world_ <= kEntryRanksMax);
 }
 
@@ -58,8 +57,8 @@ Status BoardExchange::reserve() {
 void BoardExchange::open(uint64_t step) {
   StepBuffer& buffer = step_buffer(step);
   buffer.step = step;
-  buffer.ended = buffer.contributed = buffer.delivered = buffer.held = false;
-  buffer.next = buffer.addends = buffer.brought = 0;
+  buffer.ended = buffer.contributed = buffer.delivered = false;
+  buffer.next = buffer.addends = 0;
   buffer.result = buffer.own_result.data();
 }
 
@@ -94,7 +93,7 @@ void BoardExchange::end(uint32_t from, uint64_t step) {
 EntryReader::News BoardExchange::read_entries() {
   News news;
   for (StepBuffer& buffer : step_buffers_) {
-    if (!buffer.contributed || buffer.delivered || buffer.held) continue;
+    if (!buffer.contributed || buffer.delivered) continue;
     news.moved |= read(buffer);
     news.awaits |= !buffer.delivered;
   }
@@ -121,61 +120,12 @@ bool BoardExchange::read(StepBuffer& buffer) {
   return true;
 }
 
-// ---- in runs
-
-Range BoardExchange::InRuns::part() const {
-  return {.first = 0, .count = whole.place_.summed_by == whole.rank_ ? whole.elements_ : 0};
-}
-
-bool BoardExchange::InRuns::others_alone(uint64_t step) const {
-  for (uint32_t rank = 0; rank < whole.world_; ++rank) {
-    if (rank == whole.rank_) continue;
-    if (whole.entries_.kind(rank, whole.place_, step) != EntryKind::kNone) return true;
-  }
-  return false;
-}
-
-void BoardExchange::InRuns::hold(uint64_t step, const Contribution& slice, uint32_t*) {
-  StepBuffer& buffer = whole.step_buffer(step);
-  PARALLAX_CHECK(!buffer.ended && slice.elements.dtype == whole.dtype_ &&
-                 slice.result.values == slice.elements.rows);
-  buffer.held = buffer.ended = buffer.contributed = true;
-  buffer.result = slice.result.values;
-}
-
-void BoardExchange::InRuns::release(uint64_t step) {
-  StepBuffer& buffer = whole.step_buffer(step);
-  PARALLAX_CHECK(buffer.held);
-  buffer.held = false;
-  buffer.addends = buffer.brought = 0;
-  whole.contribute(
-      step, {.elements = {buffer.result, whole.dtype_}, .result = {buffer.result, whole.dtype_}},
-      nullptr);
-}
-
-bool BoardExchange::InRuns::brought(uint64_t step, uint32_t by) {
-  StepBuffer& buffer = whole.step_buffer(step);
-  if ((buffer.brought >> by & 1) != 0) return false;
-  buffer.brought |= 1u << by;
-  buffer.addends = whole.world_;
-  buffer.delivered = buffer.brought + 1 == 1u << whole.world_;
-  return true;
-}
-
 // ---- results
 
 MissingRanks BoardExchange::missing(uint64_t step) const {
   const StepBuffer& buffer = step_buffer(step);
   MissingRanks missing;
   if (buffer.delivered) return missing;
-  if (buffer.held) {
-    const bool own = (buffer.brought >> rank_ & 1) != 0;
-    for (uint32_t rank = 0; rank < world_; ++rank) {
-      if (rank == rank_ || (buffer.brought >> rank & 1) != 0) continue;
-      (own ? missing.to_return : missing.to_give).push_back(rank);
-    }
-    return missing;
-  }
   for (uint32_t rank = buffer.next; rank < world_; ++rank) {
     const bool said = entries_.kind(rank, place_, step) != EntryKind::kNone;
     if (!said && rank != rank_) missing.to_give.push_back(rank);

@@ -6,10 +6,6 @@
 // Sums are made in the order of ranks once the last entry is there, straight into the caller's
 // result: as bits, those of any other schedule in order. The caller's slice is read when it is
 // given, and never again.
-//
-// A slice that is given in a run is held (run_member.h): it is written on the board, and read
-// there, only if the variable goes alone. Else one rank sums it for all, which is the same for
-// neighbours, so that they are summed as one.
 #ifndef PARALLAX_COLLECTIVES_BOARD_EXCHANGE_H_
 #define PARALLAX_COLLECTIVES_BOARD_EXCHANGE_H_
 
@@ -20,7 +16,6 @@
 #include "base/arena.h"
 #include "collectives/entries.h"
 #include "collectives/exchange.h"
-#include "collectives/run_member.h"
 
 namespace parallax {
 
@@ -49,7 +44,6 @@ class BoardExchange final : public Exchange, private EntryReader {
   ReducedGradient owned(uint64_t) const override { return {}; }
   ReducedGradient whole(uint64_t step) const override;
   ExchangeCounts counts(uint64_t) const override { return {}; }
-  RunMember* run_member() override { return in_runs_.suits ? &in_runs_ : nullptr; }
 
  private:
   struct StepBuffer {
@@ -57,27 +51,11 @@ class BoardExchange final : public Exchange, private EntryReader {
     bool ended = false;  // this rank has said what it gives
     bool contributed = false;
     bool delivered = false;
-    bool held = false;     // it has contributed in a run
-    uint32_t brought = 0;  // held: bit by bit, the ranks whose part of the sum is there
     uint32_t next = 0;     // the first rank, in their order, of which nothing is known
     uint32_t addends = 0;  // of those before it
     std::array<const std::byte*, kEntryRanksMax> from = {};
     std::byte* result = nullptr;  // own_result, or the caller's
     std::span<std::byte> own_result;
-  };
-
-  struct InRuns final : RunMember {
-    InRuns(BoardExchange& exchange, bool ordered) : whole(exchange), suits(!ordered) {}
-    Range part() const override;
-    bool is_on_boards() const override { return true; }
-    bool others_alone(uint64_t step) const override;
-    void hold(uint64_t step, const Contribution& slice, uint32_t* pending) override;
-    bool is_held(uint64_t step) const override { return whole.step_buffer(step).held; }
-    void release(uint64_t step) override;
-    [[nodiscard]] bool brought(uint64_t step, uint32_t by) override;
-
-    BoardExchange& whole;
-    const bool suits;
   };
 
   StepBuffer& step_buffer(uint64_t step) { return step_buffers_[step & 1]; }
@@ -93,7 +71,6 @@ class BoardExchange final : public Exchange, private EntryReader {
   const SumType sum_;
   Entries& entries_;
   const EntryPlace place_;
-  InRuns in_runs_;
   Arena arena_;
   std::array<StepBuffer, 2> step_buffers_;
   bool awaits_ = false;  // it is known to the entries as a reader

@@ -157,8 +157,6 @@ class DenseExchange final : public Exchange, private LentReader {
   struct InRuns final : RunMember {
     explicit InRuns(DenseExchange& exchange);
     Range part() const override { return whole.wiring_.schedule().owned; }
-    bool is_on_boards() const override { return false; }
-    bool others_alone(uint64_t) const override { return false; }
     void hold(uint64_t step, const Contribution& slice, uint32_t* pending) override;
     bool is_held(uint64_t step) const override { return whole.step_buffer(step).held; }
     void release(uint64_t step) override;

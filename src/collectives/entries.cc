@@ -12,8 +12,6 @@ namespace {
 
 constexpr uint64_t kLineBytes = 64;
 constexpr uint32_t kWordBytes = sizeof(uint64_t);
-// What a rank sums for all before the next one's turn: neighbours are summed as one then.
-constexpr uint64_t kSummedBytes = 16 * 1024;
 
 uint64_t in_lines(uint64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
 
@@ -53,14 +51,8 @@ EntryPlace Entries::reserve(uint32_t variable, uint64_t bytes) {
   // line are seldom.
   const uint32_t head = bytes <= kLineBytes - kWordBytes ? kWordBytes : kLineBytes;
   place = take(bytes, head);
-  place.summed_by = turn_;
-  turn_bytes_ += bytes;
-  if (turn_bytes_ >= kSummedBytes) {
-    turn_ = (turn_ + 1) % std::max<uint32_t>(1, static_cast<uint32_t>(boards_.size()));
-    turn_bytes_ = 0;
-  }
-  // Votes and runs are two more.
-  if (readers_.capacity() < variable + 3) readers_.reserve(2 * (variable + 3));
+  if (readers_.capacity() < variable + 2)
+    readers_.reserve(2 * (variable + 2));  // votes are one more
   return place;
 }
 

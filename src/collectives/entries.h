@@ -35,10 +35,9 @@ inline constexpr uint32_t kEntryRanksMax = 8;
 
 // Where an entry lies on every board of the group; the bytes follow the word.
 struct EntryPlace {
-  uint32_t offset = 0;     // of the even step's
-  uint32_t stride = 0;     // from there to the odd step's; 0: there is no entry
-  uint32_t head = 0;       // of the word, and what fills up to the bytes
-  uint32_t summed_by = 0;  // the rank that sums it for all, where one does (group/lent_runs.h)
+  uint32_t offset = 0;  // of the even step's
+  uint32_t stride = 0;  // from there to the odd step's; 0: there is no entry
+  uint32_t head = 0;    // of the word, and what fills up to the bytes
   bool exists() const { return stride != 0; }
 };
 
@@ -109,8 +108,6 @@ class Entries {
     return boards_[rank] + at(place, step) + place.head;
   }
 
-  // Changes once another rank has said something.
-  uint64_t posts() const { return transport_boards_->posts(); }
   // Somebody may have said something: the reader is asked, until it awaits nothing more. It has
   // looked for itself just now.
   void await(EntryReader* reader) { readers_.push_back(reader); }
@@ -140,8 +137,6 @@ class Entries {
   std::vector<EntryPlace> of_variables_;
   EntryPlace votes_;
   uint64_t used_bytes_ = 0;
-  uint32_t turn_ = 0;  // whose it is to sum for all
-  uint64_t turn_bytes_ = 0;
   std::vector<EntryReader*> readers_;
   uint64_t posts_seen_ = 0;
   bool published_ = false;

@@ -3,9 +3,6 @@
 // rank's slice of a step is held as it is, and nothing of it is sent, while all ranks may yet give
 // theirs in a run. Then the sums are made for it, and it is told which parts of the result are
 // there; or it is released, and goes on as if it had been given the slice just now.
-//
-// What else goes on boards (entries.h) says nothing in sections: who goes alone is seen there, and
-// what was lent of it in vain is read on the board too.
 #ifndef PARALLAX_COLLECTIVES_RUN_MEMBER_H_
 #define PARALLAX_COLLECTIVES_RUN_MEMBER_H_
 
@@ -19,19 +16,15 @@ struct Contribution;
 
 class RunMember {
  public:
-  // The elements that this rank sums, for itself and all others; none: it sums none.
+  // The elements that this rank sums, for itself and all others: some.
   virtual Range part() const = 0;
-  // Else it goes on boards.
-  virtual bool is_on_boards() const = 0;
-  // Of such a one: another rank has said there what it gives.
-  virtual bool others_alone(uint64_t step) const = 0;
   // This rank's slice, in place, is lent to all others in a run. *pending counts the loans.
   virtual void hold(uint64_t step, const Contribution& slice, uint32_t* pending) = 0;
   virtual bool is_held(uint64_t step) const = 0;
   // Of one that is held: it is not any more. The others have been lent it all the same.
   virtual void release(uint64_t step) = 0;
-  // Of one that is held: that rank's part of the result is in place, or this rank's own, if any.
-  // False: it has been before.
+  // Of one that is held: that rank's part of the result is in place, or this rank's own. False: it
+  // has been before.
   [[nodiscard]] virtual bool brought(uint64_t step, uint32_t by) = 0;
 
  protected:

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "aggregate/row_kernels.h"
 #include "base/check.h"
@@ -19,8 +18,6 @@ constexpr uint64_t kTurnBytes = 16 * kBlockBytes;
 // Copies and sums take an eighth longer from within a line on: what lies before the first one in a
 // part is a block of its own.
 constexpr uint64_t kLineBytes = 64;
-// Of small variables alone: below, an entry on a board for each is as short.
-constexpr uint64_t kSmallRunBytes = 32 * 1024;
 // Of a rank and step, without more memory.
 constexpr size_t kRunsReserved = 64;
 
@@ -43,11 +40,9 @@ void sum_block(std::byte* own, std::span<std::byte* const> others, uint64_t offs
 
 }  // namespace
 
-LentRuns::LentRuns(const Columns& columns, const Runtimes& runtimes, Entries& entries,
-                   Outbox& outbox)
+LentRuns::LentRuns(const Columns& columns, const Runtimes& runtimes, Outbox& outbox)
     : columns_(columns),
       runtimes_(runtimes),
-      entries_(entries),
       outbox_(outbox),
       usable_(columns.host_count() == 1 && columns.world() > 1 && outbox.lending().may_share()),
       others_(columns.world()),
@@ -80,7 +75,7 @@ void LentRuns::open(uint64_t step) {
   opened.step = step;
   std::fill(opened.ways.begin(), opened.ways.end(), Way::kOpen);
   if (!opened.any) return;
-  opened.any = opened.on_boards = false;
+  opened.any = false;
   std::fill(opened.done.begin(), opened.done.end(), uint64_t{0});
   opened.own.clear();
   for (std::vector<Run>& runs : opened.runs) runs.clear();
@@ -96,31 +91,8 @@ bool LentRuns::goes_in_run(uint64_t step, const PullSlice& slice) const {
   if (slice.more || slice.way != SliceWay::kItself || slice.into != slice.values) return false;
   if (slice.arriving != nullptr) return false;
   if (at(step).ways[slice.variable] != Way::kOpen) return false;
-  if (slice.dtype != dtype_of(runtimes_[slice.variable]->variable->sum_type())) return false;
-  const RunMember* const in = member(step, slice.variable);
-  return in != nullptr && !(in->is_on_boards() && in->others_alone(step));
-}
-
-// How many of the slices, from the first on, lie in so many bytes and go in a run.
-size_t LentRuns::count_run(uint64_t step, std::span<const PullSlice> slices,
-                           uint64_t bytes_max) const {
-  const uint32_t first = slices[0].variable;
-  const auto bytes = [&](size_t count) { return offsets_[first + count] - offsets_[first]; };
-  size_t count = 0;
-  while (count < slices.size() && slices[count].variable == first + count &&
-         goes_in_run(step, slices[count]) && bytes(count + 1) <= bytes_max) {
-    ++count;
-  }
-  return count;
-}
-
-// Of a run: an entry on a board for each is as short.
-bool LentRuns::are_small(uint64_t step, std::span<const PullSlice> slices) const {
-  const uint32_t first = slices[0].variable;
-  return offsets_[first + slices.size()] - offsets_[first] <= kSmallRunBytes &&
-         std::all_of(slices.begin(), slices.end(), [&](const PullSlice& each) {
-           return member(step, each.variable)->is_on_boards();
-         });
+  return slice.dtype == dtype_of(runtimes_[slice.variable]->variable->sum_type()) &&
+         member(step, slice.variable) != nullptr;
 }
 
 LentRuns::Given LentRuns::give(uint64_t step, std::span<const PullSlice> slices,
@@ -129,16 +101,20 @@ LentRuns::Given LentRuns::give(uint64_t step, std::span<const PullSlice> slices,
   Lending& lending = outbox_.lending();
   const std::byte* const values = slices[0].values;
   const BufferPlace start = lending.place_of(values, 1);
-  if (start.buffer == 0) return {.count = slices.size()};
+  if (start.buffer == 0) return {.count = 1};
   // Whole pages of what the call borrows there.
   const uint64_t before = reinterpret_cast<uintptr_t>(values) - borrowed.first;
   const WholePages whole =
       lending.whole_pages(start, borrowed.bytes - before, {.before = before, .behind = 0});
   if (whole.first > 0) return {.count = 1};
   const uint32_t first = slices[0].variable;
-  const size_t count = count_run(step, slices, whole.end);
+  size_t count = 0;
+  while (count < slices.size() && slices[count].variable == first + count &&
+         goes_in_run(step, slices[count]) &&
+         offsets_[first + count + 1] - offsets_[first] <= whole.end) {
+    ++count;
+  }
   if (count == 0) return {.count = 1};
-  if (are_small(step, slices.first(count))) return {.count = count};
   const uint64_t bytes = offsets_[first + count] - offsets_[first];
   for (uint32_t rank = 0; rank < columns_.world(); ++rank) {
     if (rank == columns_.rank()) continue;
@@ -165,18 +141,15 @@ LentRuns::Given LentRuns::give(uint64_t step, std::span<const PullSlice> slices,
                                    [first](const OwnRun& each) { return each.first > first; });
   given.own.insert(behind, own);
   for (const PullSlice& slice : slices.first(count)) {
-    RunMember& in = *member(step, slice.variable);
-    in.hold(step,
-            {.elements = {slice.values, slice.dtype},
-             .lasting = true,
-             .borrowed = borrowed,
-             .result = {slice.values, slice.dtype}},
-            pending);
-    given.on_boards |= in.is_on_boards();
+    member(step, slice.variable)
+        ->hold(step,
+               {.elements = {slice.values, slice.dtype},
+                .lasting = true,
+                .borrowed = borrowed,
+                .result = {slice.values, slice.dtype}},
+               pending);
   }
   lending.wake(this);
-  // What was said there before the last look, goes_in_run() has seen.
-  if (given.on_boards && !std::exchange(watches_, true)) entries_.await(this);
   return {.count = count, .together = true};
 }
 
@@ -215,12 +188,8 @@ bool LentRuns::leave(Step& step, uint32_t variable) {
   return true;
 }
 
-// As the section that it would be alone. On boards it would be none: the loan ends unread.
+// As the section that it would be alone.
 bool LentRuns::hand_over(const Step& step, uint32_t from, const Run& run, uint32_t variable) {
-  if (member(step.step, variable)->is_on_boards()) {
-    outbox_.send_bytes(from, {.kind = SectionKind::kLoanRead, .first = run.loan}, {});
-    return true;
-  }
   const Range part = member(step.step, variable)->part();
   const size_t element_bytes = bytes_of_sum(runtimes_[variable]->variable->sum_type());
   LentPart lent = {.place = run.place,
@@ -247,35 +216,6 @@ bool LentRuns::ended(uint32_t rank, uint64_t step) {
     if (!leave(ending, variable)) return false;
   }
   return true;
-}
-
-// What this rank holds of it goes alone once another rank does. Looked through only where somebody
-// has said something since: a word for each variable and rank is much for every look.
-EntryReader::News LentRuns::read_entries() {
-  const uint64_t posts = entries_.posts();
-  if (posts == posts_seen_) return {.awaits = true};
-  posts_seen_ = posts;
-  News news;
-  for (Step& step : steps_) {
-    if (!step.on_boards) continue;
-    step.on_boards = false;
-    for (const OwnRun& own : step.own) {
-      for (uint32_t variable = own.next; variable < own.end; ++variable) {
-        if (step.ways[variable] != Way::kOpen) continue;
-        RunMember& in = *member(step.step, variable);
-        if (!in.is_on_boards()) continue;
-        if (in.others_alone(step.step)) {
-          PARALLAX_CHECK(leave(step, variable));
-          news.moved = true;
-        } else {
-          step.on_boards = true;
-        }
-      }
-    }
-    news.awaits |= step.on_boards;
-  }
-  watches_ = news.awaits;
-  return news;
 }
 
 // ---- what comes from others
@@ -403,44 +343,18 @@ uint32_t LentRuns::sum_ready(Step& step, const OwnRun& own, uint32_t first, uint
       summed_from = ++variable;
       continue;
     }
+    RunMember& summed = *member(step.step, variable);
+    const SumType type = runtimes_[variable]->variable->sum_type();
     const Part part = {.values = values,
                        .offset = offsets_[variable] - offsets_[first],
-                       .range = member(step.step, variable)->part(),
-                       .type = runtimes_[variable]->variable->sum_type()};
-    const uint32_t next = sum_next(step, part, variable, end, bytes_left);
-    if (next == variable) break;
-    for (; variable < next; ++variable) {
-      PARALLAX_CHECK(member(step.step, variable)->brought(step.step, columns_.rank()));
-      step.ways[variable] = Way::kSummed;
-    }
+                       .range = summed.part(),
+                       .type = type};
+    if (!sum_part(part, &step.done[variable], bytes_left)) break;
+    PARALLAX_CHECK(summed.brought(step.step, columns_.rank()));
+    step.ways[variable++] = Way::kSummed;
   }
   if (!taken_back_) tell(step, summed_from, variable);
   return variable;
-}
-
-// `part`: of `variable`. Small ones, which a rank sums whole or not at all, are summed as one with
-// those behind them, up to a block. Returns the first variable that is left.
-uint32_t LentRuns::sum_next(Step& step, Part part, uint32_t variable, uint32_t end,
-                            uint64_t* bytes_left) {
-  if (!member(step.step, variable)->is_on_boards()) {
-    return sum_part(part, &step.done[variable], bytes_left) ? variable + 1 : variable;
-  }
-  const uint64_t element_bytes = bytes_of_sum(part.type);
-  const bool is_own = part.range.count > 0;
-  uint32_t behind = variable + 1;
-  for (; behind < end && part.range.count * element_bytes < kBlockBytes; ++behind) {
-    const RunMember& in = *member(step.step, behind);
-    if (step.ways[behind] != Way::kOpen || !in.is_on_boards() ||
-        runtimes_[behind]->variable->sum_type() != part.type || (in.part().count > 0) != is_own) {
-      break;
-    }
-    part.range.count += in.part().count;
-  }
-  // In one go: which are summed as one may be others in the next turn.
-  uint64_t done = 0;
-  uint64_t left = part.range.count * element_bytes;
-  *bytes_left -= std::min(left, *bytes_left);
-  return sum_part(part, &done, &left) ? behind : variable;
 }
 
 // The next blocks of a part, from `*done` of its elements on. True: it is complete.

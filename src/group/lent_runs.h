@@ -18,11 +18,6 @@
 // alone nowhere, since a rank gives a variable to all others in one way. So either all ranks sum
 // their parts here or none does, and nobody waits for what nobody says.
 //
-// Small variables have entries on boards (collectives/entries.h), and join a run that has more
-// bytes than such an entry is good for. Their exchanges say nothing in messages: a rank at which
-// one is alone writes it on its board, where those who hold it look, and ends what others have lent
-// of it unread. Of those each is summed whole by one rank, neighbours as one.
-//
 // Variables are summed in any order in which they become complete, lowest first, in bounded turns
 // (LentReader). Sums begin with a rank's own addend and go on in the order of ranks.
 //
@@ -40,7 +35,6 @@
 #include <vector>
 
 #include "base/byte_range.h"
-#include "collectives/entries.h"
 #include "collectives/exchange.h"
 #include "collectives/run_member.h"
 #include "group/variable_runtime.h"
@@ -50,18 +44,15 @@
 
 namespace parallax {
 
-class LentRuns final : private LentReader, private EntryReader {
+class LentRuns final : private LentReader {
  public:
   using Runtimes = std::vector<std::unique_ptr<VariableRuntime>>;
 
   // All outlive this.
-  LentRuns(const Columns& columns, const Runtimes& runtimes, Entries& entries, Outbox& outbox);
+  LentRuns(const Columns& columns, const Runtimes& runtimes, Outbox& outbox);
   LentRuns(const LentRuns&) = delete;
   LentRuns& operator=(const LentRuns&) = delete;
-  ~LentRuns() {
-    outbox_.lending().forget(this);
-    entries_.forget(this);
-  }
+  ~LentRuns() { outbox_.lending().forget(this); }
 
   // Between steps: there are more variables.
   void add_variables();
@@ -113,7 +104,6 @@ class LentRuns final : private LentReader, private EntryReader {
     std::vector<std::vector<Run>> runs;  // by rank
     std::vector<OwnRun> own;             // ascending
     bool any = false;                    // of either
-    bool on_boards = false;              // of own, some are
   };
 
   // Of a variable: what this rank sums of it.
@@ -128,8 +118,6 @@ class LentRuns final : private LentReader, private EntryReader {
   const Step& at(uint64_t step) const { return steps_[step & 1]; }
   RunMember* member(uint64_t step, uint32_t variable) const;
   bool goes_in_run(uint64_t step, const PullSlice& slice) const;
-  size_t count_run(uint64_t step, std::span<const PullSlice> slices, uint64_t bytes_max) const;
-  bool are_small(uint64_t step, std::span<const PullSlice> slices) const;
   static const Run* find(const std::vector<Run>& runs, uint32_t variable);
   bool gave(const Step& step, uint32_t variable) const;
   bool leave(Step& step, uint32_t variable);
@@ -137,26 +125,21 @@ class LentRuns final : private LentReader, private EntryReader {
   bool take_run(uint32_t from, const Section& section);
   bool take_summed(uint32_t from, const Section& section);
   bool read_lent() override;
-  News read_entries() override;
   void sum(Step& step, OwnRun& own, uint64_t* bytes_left);
   uint32_t find_others(const Step& step, const OwnRun& own, uint32_t variable);
   uint32_t sum_ready(Step& step, const OwnRun& own, uint32_t first, uint32_t end,
                      uint64_t* bytes_left);
-  uint32_t sum_next(Step& step, Part part, uint32_t variable, uint32_t end, uint64_t* bytes_left);
   bool sum_part(const Part& part, uint64_t* done, uint64_t* bytes_left);
   void tell(const Step& step, uint32_t first, uint32_t end);
 
   const Columns& columns_;
   const Runtimes& runtimes_;
-  Entries& entries_;
   Outbox& outbox_;
   const bool usable_;
   std::vector<uint64_t> offsets_;  // by variable: bytes of all before it, as they are summed
   std::array<Step, 2> steps_;
   std::vector<const Run*> others_;   // by rank: of a variable being summed
   std::vector<std::byte*> addends_;  // by rank: where that lies
-  bool watches_ = false;             // the entries know it as a reader
-  uint64_t posts_seen_ = 0;          // before the last look at boards
   bool taken_back_ = false;          // what was read is worth nothing: the job is about to end
 };
 

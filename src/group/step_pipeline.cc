@@ -125,12 +125,8 @@ void StepPipeline::ended(uint32_t rank, uint64_t step) {
   parts_.group.pulls().end_local(rank, step);
   // Lent in a run before, and checked then.
   PARALLAX_CHECK(runs_->ended(rank, step));
-  // What goes in runs is not looked at: each is a cache miss.
-  const auto& runtimes = parts_.group.runtimes();
-  for (uint32_t variable = 0; variable < runtimes.size(); ++variable) {
-    if (!runs_->awaits(rank, step, variable)) {
-      runtimes[variable]->exchange_at(step).end(rank, step);
-    }
+  for (const auto& runtime : parts_.group.runtimes()) {
+    if (!runs_->awaits(rank, step, runtime->id)) runtime->exchange_at(step).end(rank, step);
   }
 }
 

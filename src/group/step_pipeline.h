@@ -105,7 +105,7 @@ class StepPipeline {
       : parts_(parts),
         all_votes_(parts.group, parts.outbox, ballots_),
         runs_(std::make_unique<LentRuns>(parts.group.columns(), parts.group.runtimes(),
-                                         parts.group.entries(), parts.outbox)) {}
+                                         parts.outbox)) {}
 
   // A commit is under way, between steps, and the group has its variables: makes room for them.
   void add_variables();

@@ -22,15 +22,13 @@ namespace {
 constexpr uint64_t kBoardSizes[] = {1, 2, 13, 14, 15, 300, 1170};
 
 struct BoardRank {
-  BoardRank(const HostMap& hosts, uint32_t rank, Outbox& outbox, uint64_t elements, SumType sum,
-            bool ordered)
+  BoardRank(const HostMap& hosts, uint32_t rank, Outbox& outbox, uint64_t elements, SumType sum)
       : columns(hosts, rank), entries(columns, outbox.boards()) {
     const Partition partition(elements, 1, false, SlotMap::of_ranks(columns.world(), 1), 0);
     const EntryPlace place = entries.reserve(0, elements * bytes_of_sum(sum));
     EXPECT_TRUE(place.exists());
-    exchange = std::make_unique<BoardExchange>(
-        columns, partition, entries, place,
-        ExchangeOptions{.ordered = ordered, .sum = sum, .held = true});
+    exchange = std::make_unique<BoardExchange>(columns, partition, entries, place,
+                                               ExchangeOptions{.sum = sum, .held = true});
     EXPECT_TRUE(exchange->reserve().ok());
     exchange->open(1);
     exchange->open(2);
@@ -48,12 +46,12 @@ struct BoardRank {
 
 class BoardWorld {
  public:
-  BoardWorld(uint32_t world, uint64_t elements, SumType sum, bool ordered = false)
+  BoardWorld(uint32_t world, uint64_t elements, SumType sum)
       : elements_(elements),
         sum_(sum),
         map_(testkit::host_map(std::vector<uint32_t>(world, 0))),
-        ranks_(world, [this, ordered](uint32_t rank, Outbox& outbox) {
-          return std::make_unique<BoardRank>(map_, rank, outbox, elements_, sum_, ordered);
+        ranks_(world, [this](uint32_t rank, Outbox& outbox) {
+          return std::make_unique<BoardRank>(map_, rank, outbox, elements_, sum_);
         }) {}
 
   BoardRank& operator[](uint32_t rank) { return ranks_.at(rank); }
@@ -70,16 +68,6 @@ class BoardWorld {
     contribution.result = {slice.data(), dtype};
     at.exchange->contribute(step, contribution, &at.pending);
     EXPECT_EQ(at.pending, 0u);
-  }
-  // Of the sum's type, in place, as a run holds it.
-  void hold(uint32_t rank, uint64_t step, float number) {
-    BoardRank& at = ranks_.at(rank);
-    std::vector<std::byte>& slice = at.slices[step & 1];
-    slice = exchange_conformance::bytes_of(PARALLAX_F32, std::vector<double>(elements_, number));
-    Contribution contribution;
-    contribution.elements = {slice.data(), PARALLAX_F32};
-    contribution.result = {slice.data(), PARALLAX_F32};
-    at.exchange->run_member()->hold(step, contribution, &at.pending);
   }
   void look_all() {
     for (uint32_t rank = 0; rank < size(); ++rank) ranks_.at(rank).entries.look();
@@ -233,66 +221,6 @@ TEST(BoardExchange, TheMissingAreNamed) {
   // Of others' ends it hears on their boards.
   world[1].exchange->end(3, 1);
   EXPECT_EQ(world[1].exchange->missing(1).to_give, std::vector<uint32_t>{3});
-}
-
-// Given a slice that is held for a run, expect nothing on the board, and the sum in place once
-// every rank's part of it is there, each but once; the others are missing until then.
-TEST(BoardExchange, WhatIsHeldIsBroughtByAllRanks) {
-  BoardWorld world(3, 8, SumType::kF32);
-  for (uint32_t rank = 0; rank < 3; ++rank) world.hold(rank, 1, 4.0f);
-  RunMember& member = *world[1].exchange->run_member();
-  EXPECT_TRUE(member.is_on_boards() && member.is_held(1) && !member.is_held(2));
-  EXPECT_FALSE(member.others_alone(1));
-  EXPECT_EQ(world[1].exchange->missing(1).to_give, (std::vector<uint32_t>{0, 2}));
-  uint64_t summed = 0;
-  for (uint32_t rank = 0; rank < 3; ++rank) {
-    summed += world[rank].exchange->run_member()->part().count;
-  }
-  EXPECT_EQ(summed, 8u) << "by one of them";
-  EXPECT_TRUE(member.brought(1, 1));
-  EXPECT_EQ(world[1].exchange->missing(1).to_return, (std::vector<uint32_t>{0, 2}));
-  EXPECT_TRUE(member.brought(1, 2));
-  EXPECT_FALSE(member.brought(1, 2));
-  EXPECT_FALSE(world[1].exchange->state(1).delivered);
-  EXPECT_TRUE(member.brought(1, 0));
-  EXPECT_TRUE(world[1].exchange->state(1).delivered);
-  EXPECT_TRUE(world[1].exchange->missing(1).empty());
-  EXPECT_EQ(world[1].exchange->whole(1).values, world[1].slices[1].data());
-  EXPECT_EQ(world[1].exchange->whole(1).contributors, 3u);
-}
-
-// Given a rank that goes alone, or gives nothing, expect the others to see it, and the sum of all
-// once they are released; while another step is read.
-TEST(BoardExchange, WhatIsReleasedGoesOnTheBoard) {
-  for (const bool gives : {true, false}) {
-    BoardWorld world(2, 40, SumType::kF32);
-    world.hold(0, 1, 4.0f);
-    world.contribute(0, 2, PARALLAX_F32, std::vector<double>(40, 1.0));
-    if (gives) {
-      world.contribute(1, 1, PARALLAX_F32, std::vector<double>(40, 3.0));
-    } else {
-      world[1].exchange->end(1, 1);
-    }
-    world.look_all();
-    RunMember& member = *world[0].exchange->run_member();
-    EXPECT_TRUE(member.others_alone(1));
-    EXPECT_FALSE(member.others_alone(2));
-    EXPECT_FALSE(world[0].exchange->state(1).delivered);
-    member.release(1);
-    EXPECT_FALSE(member.is_held(1));
-    world.look_all();
-    for (uint32_t rank = 0; rank < (gives ? 2 : 1); ++rank) {
-      EXPECT_TRUE(world[rank].exchange->state(1).delivered);
-      EXPECT_EQ(world.whole(rank, 1), exchange_conformance::bytes_of(
-                                          PARALLAX_F32, std::vector<double>(40, gives ? 7 : 4)));
-    }
-  }
-}
-
-// What is to have the bits of an order is summed in no run.
-TEST(BoardExchange, WhatIsOrderedIsNoMember) {
-  BoardWorld world(2, 8, SumType::kF32, true);
-  EXPECT_EQ(world[0].exchange->run_member(), nullptr);
 }
 
 TEST(BoardExchange, NoSectionIsItsOwn) {

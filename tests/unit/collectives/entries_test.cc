@@ -49,20 +49,6 @@ std::string heard_entry(const Entries& entries, uint32_t from, const EntryPlace&
   return {reinterpret_cast<const char*>(entries.of(from, place, step)), size};
 }
 
-// Given small variables in a row, expect one rank to sum several of them for all, and the next ones
-// another; a large one is a turn by itself; the same at every rank.
-TEST(Entries, RanksTakeTurnsInSummingForAll) {
-  EntriesWorld world({0, 0, 0});
-  for (uint32_t rank = 0; rank < 3; ++rank) {
-    std::vector<uint32_t> turns;
-    for (uint32_t i = 0; i < 8; ++i) {
-      turns.push_back(world[rank].reserve(i, i < 6 ? 8192 : 32768).summed_by);
-    }
-    EXPECT_EQ(turns, (std::vector<uint32_t>{0, 0, 1, 1, 2, 2, 0, 1}));
-    EXPECT_EQ(world[rank].reserve(3, 8192).summed_by, 1u) << "kept";
-  }
-}
-
 TEST(Entries, AreOfTwoToEightRanksOfOneHost) {
   for (uint32_t world = 1; world <= 9; ++world) {
     EntriesWorld one(std::vector<uint32_t>(world, 0));

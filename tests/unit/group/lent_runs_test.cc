@@ -16,9 +16,6 @@
 namespace parallax::testkit {
 namespace {
 
-// Of an EngineWorld: its transports have boards.
-constexpr uint64_t kOnBoards = 2;
-
 // Given one call of all variables at every rank, expect a section to lend and one to tell for each
 // other rank, and nothing for a variable; but for the last one, which shares its last page.
 TEST(LentRuns, OneCallIsSaidAtOnce) {
@@ -52,43 +49,6 @@ TEST(LentRuns, OneCallIsSaidAtOnce) {
         if (of_variable) alone.insert(each.tag);
       }
       EXPECT_EQ(alone, std::set<uint32_t>{20});
-    }
-  }
-}
-
-// Given a buffer that ends with the last variable, somewhere in a page, expect that one in the run
-// with all others, small ones too: nobody uses what fills up the page.
-TEST(LentRuns, ABuffersLastPageIsWhole) {
-  RunsWorld world(
-      {.elements = {8192 * 3, 300, 20, 8192 * 3 + 1}, .seed = kOnBoards, .slow_percent = 0});
-  world.commit();
-  world.fill(1);
-  for (const Status& status : world.run_whole_step()) ASSERT_TRUE(status.ok()) << status.message();
-  for (uint32_t variable = 0; variable < 4; ++variable) {
-    world.expect_sum(1, 1, variable, false, {0, 1});
-  }
-  EXPECT_EQ(world.said(SectionKind::kLentRun), 2u);
-  EXPECT_EQ(world.said(SectionKind::kDenseReduce) + world.said(SectionKind::kDenseGather), 0u);
-}
-
-// Given small variables alone, expect each on its board as long as they are few bytes together, and
-// a run of more.
-TEST(LentRuns, SmallOnesJoinARunOfMoreBytesThanAnEntryIsGoodFor) {
-  const std::pair<uint32_t, uint64_t> cases[] = {{8, 0}, {9, 2}};
-  for (const auto& [count, runs] : cases) {
-    SCOPED_TRACE(count);
-    RunsWorld world(
-        {.elements = std::vector<uint64_t>(count, 1024), .seed = kOnBoards, .slow_percent = 0});
-    world.commit();
-    for (uint64_t step = 1; step <= 3; ++step) {
-      world.fill(step);
-      world.take_said();
-      for (const Status& each : world.run_whole_step()) ASSERT_TRUE(each.ok()) << each.message();
-      EXPECT_EQ(world.said(SectionKind::kLentRun), runs);
-      EXPECT_EQ(world.said(SectionKind::kRunSummed), runs);
-      for (uint32_t variable = 0; variable < count; ++variable) {
-        world.expect_sum(0, step, variable, false, {0, 1});
-      }
     }
   }
 }
