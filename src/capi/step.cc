@@ -69,7 +69,8 @@ parallax_status_t post_slices(const SlicesCall& call, parallax_job_t* job, uint6
     const auto take = [&](Engine& engine, Request** posted) {
       StepCalls& calls = engine.step_calls();
       const Status status = (calls.*call.take)(step, taken, posted);
-      if (call.may_be_held && status.ok() && calls.sends_little(**posted)) {
+      // Variables of parts have the same numbers.
+      if (call.may_be_held && job->group == 0 && status.ok() && calls.sends_little(**posted)) {
         key = (*posted)->slices[0].variable;
       }
       return status;

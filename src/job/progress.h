@@ -162,7 +162,8 @@ class Progress {
     return asleep() && groups_->next_deadline_ns() < sleep_until_ns_;
   }
   bool looks_by_itself() const {
-    return !manual_ && !driver_blocked_ && parking_.thread() == Parking::Thread::kRests;
+    return !manual_ && parking_.waiters() == 0 && !driver_blocked_ &&
+           parking_.thread() == Parking::Thread::kRests;
   }
   void wake_driver();
   void ring(WaitSet& set);
