@@ -75,7 +75,7 @@ class DeviceLaunches {
   std::string why_not_lent() const;
   bool there() const { return communicator_ != nullptr && !given_up_ && order_ == nullptr; }
   void hold(bool held) { held_ = held; }
-  bool held() const { return held_; }
+  bool held() const { return held_ && !given_up_; }
   // Null: none yet.
   Communicator* communicator() const { return communicator_.get(); }
 

@@ -318,8 +318,12 @@ Status CudaCommunicator::forget(const ByteRange& memory, bool* over) {
   if (!*over) return {};
   ncclResult_t error = kept();
   if (error == ncclSuccess && buffers.knows(memory)) {
-    *over = !memory_.lacks();
-    if (!*over) return {};
+    // To deregister may wait for what is launched, which an abort alone ends where a rank is gone.
+    // A job that never stands still is not waited for forever.
+    const bool idles = phase_ == Phase::kReady && under_way_.empty();
+    *over = false;
+    if (memory_.lacks() || (!idles && ++asked_to_forget_ < kAskedToForgetMost)) return {};
+    asked_to_forget_ = 0;
     buffers.leave(memory);
     *over = !leaves();
     if (*over) error = kept();

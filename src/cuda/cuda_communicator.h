@@ -90,6 +90,7 @@ class CudaCommunicator final : public Communicator {
     kAborted
   };
   // What a thread does (meanwhile_).
+  static constexpr uint32_t kAskedToForgetMost = 2000;  // while something is under way
   enum Task : uint64_t { kWindow, kMemory, kForget, kEnd };
   // While that is so, of both. The one that lends is NCCL's until the other is there.
   struct Kin {
@@ -148,6 +149,7 @@ class CudaCommunicator final : public Communicator {
   ncclComm_t communicator_ = nullptr;  // NCCL's to write as long as there is a parent
   Kin kin_;
   uint64_t launched_ = 0;
+  uint32_t asked_to_forget_ = 0;
   std::deque<CUevent> under_way_;  // the end of each launch, in order
   EventPool events_;
   bool was_idle_ = false, over_ = false;   // aborted: it was idle; it is NCCL's no more

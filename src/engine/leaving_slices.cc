@@ -110,6 +110,15 @@ void LeavingSlices::poll(Devices& devices, Status* status) {
   }
 }
 
+Status LeavingSlices::follow(Devices& devices, uint32_t device, void* stream) const {
+  for (const auto& of : all_) {
+    for (const Piece& piece : of->pieces) {
+      if (piece.batch != 0) PARALLAX_RETURN_IF_ERROR(devices.follow(piece.batch, device, stream));
+    }
+  }
+  return {};
+}
+
 void LeavingSlices::clear() {
   all_.clear();
   of_slices_.clear();

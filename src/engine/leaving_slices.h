@@ -44,6 +44,8 @@ class LeavingSlices {
   // Notes which pieces have ended; *status becomes the first failure.
   void poll(Devices& devices, Status* status);
   bool under_way() const { return left_ > 0; }
+  // Makes a stream wait for those that are under way. IO.
+  Status follow(Devices& devices, uint32_t device, void* stream) const;
   // Nothing is under way, or a device does not end.
   void clear();
 

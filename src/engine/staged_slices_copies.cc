@@ -24,7 +24,6 @@ Status StagedSlices::begin_part(CopyDirection direction, size_t part) {
     any = true;
     if (pieces_ != nullptr) break;  // add_pieces() has them
     if (copy.leaving != 0) {
-      // Though nothing is left: its end is behind the pieces', and what a stream waits for.
       leaving_.add_rest(copy.leaving, &batch_);
       continue;
     }
@@ -196,6 +195,7 @@ Status StagedSlices::follow(uint32_t device, void* stream) const {
       if (each != 0) PARALLAX_RETURN_IF_ERROR(share_.devices->follow(each, device, stream));
     }
   }
+  if (leaving_.under_way()) return leaving_.follow(*share_.devices, device, stream);
   return {};
 }
 
