@@ -89,8 +89,9 @@ class CudaCommunicator final : public Communicator {
     kFailed,
     kAborted
   };
+  // So often forget() is put off while something is under way; who asks does so every 50 us.
+  static constexpr uint32_t kAskedToForgetMost = 2000;
   // What a thread does (meanwhile_).
-  static constexpr uint32_t kAskedToForgetMost = 2000;  // while something is under way
   enum Task : uint64_t { kWindow, kMemory, kForget, kEnd };
   // While that is so, of both. The one that lends is NCCL's until the other is there.
   struct Kin {

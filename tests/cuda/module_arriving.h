@@ -49,6 +49,15 @@ inline void let_go(const DeviceRank& own) {
   cuda_double_hold_after(static_cast<int>(own.device()), nullptr, 0);
 }
 
+// The device of this rank fails in what it goes on with, and the request with its words.
+inline void expect_failed_copy(const DeviceRank& own, parallax_request_t* request) {
+  cuda_double_fail("operation", 1, CUDA_ERROR_ILLEGAL_ADDRESS, 0);
+  let_go(own);
+  EXPECT_EQ(DeviceRank::wait(request), PARALLAX_IO);
+  const std::string sentence = parallax_last_error();
+  EXPECT_NE(sentence.find("copying its slices from device "), std::string::npos) << sentence;
+}
+
 // The same slice with its values in host memory.
 inline parallax_slice_t on_host_of(parallax_slice_t slice, void* values) {
   slice.memory = PARALLAX_MEMORY_HOST;
