@@ -248,6 +248,15 @@ TEST_F(DeviceLaunchesTest, WhatFailsIsToldAndGivenUpOnce) {
   EXPECT_EQ(devices_.told.aborts, 1u);
 }
 
+// Whoever waits for the end of a hold would wait forever.
+TEST_F(DeviceLaunchesTest, WhatIsGivenUpIsHeldNoMore) {
+  begin({4});
+  launches_.hold(true);
+  EXPECT_TRUE(launches_.held());
+  launches_.give_up();
+  EXPECT_FALSE(launches_.held());
+}
+
 TEST_F(DeviceLaunchesTest, AnEndWithoutAnEndOfTheDevice) {
   begin({1});
   give(10, 1);
