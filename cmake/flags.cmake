@@ -107,7 +107,7 @@ endif()
 
 # Where PARALLAX_QUICK_BUILD is on, headers that most sources include are compiled once a target,
 # and the sources of a folder as one: no two of them share a name. A source still includes what it
-# uses: the presets dev and fuzz compile each by itself.
+# uses: the preset dev compiles each by itself.
 function(parallax_quick_build target)
   if(NOT PARALLAX_QUICK_BUILD)
     return()

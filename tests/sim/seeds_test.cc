@@ -95,7 +95,7 @@ TEST(Seeds, repeat_exactly) {
 // every phase.
 TEST(Seeds, a_thousand) {
   uint64_t first = 0;
-  uint64_t end = testkit::kThreadSanitizer ? kSeeds / 4 : kSeeds;
+  uint64_t end = testkit::kThreadSanitizer ? kSeeds / 10 : kSeeds;
   const char* range = std::getenv("PARALLAX_SIM_SEEDS");
   if (range != nullptr) {
     ASSERT_EQ(std::sscanf(range, "%" SCNu64 ":%" SCNu64, &first, &end), 2);

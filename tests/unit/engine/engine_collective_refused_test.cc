@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/collective_report.h"
+#include "support/sanitizers.h"
 #include "support/words.h"
 #include "unit/engine/collective_world.h"
 #include "unit/engine/watched_memory.h"
@@ -135,6 +136,7 @@ TEST(EngineCollective, ACallWithoutAPlaceEndsTheJob) {
 // Results of more than a piece are given piece by piece, and the engine does not sleep between
 // them.
 TEST(EngineCollective, LargeResultsAreGivenWithoutWaiting) {
+  if (kThreadSanitizer) GTEST_SKIP() << "one thread, and millions of numbers";
   for (const std::vector<uint32_t>& hosts : {std::vector<uint32_t>{0}, {0, 1}}) {
     const auto world = committed(world_of(hosts, 3));
     Calls calls(*world);

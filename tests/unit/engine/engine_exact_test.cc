@@ -204,7 +204,9 @@ TEST(EngineExactOwners, AnyMapOfSlotsGivesTheSameBits) {
   uint64_t seed = seed_or(20'000);
   for (const Hosts& hosts : layouts()) {
     for (const auto mode : {PARALLAX_PLAN_PS, PARALLAX_PLAN_AUTO}) {
-      ScriptOptions options = draw(++seed, hosts, mode);
+      ++seed;
+      if (kThreadSanitizer && hosts.size() > 4) continue;
+      ScriptOptions options = draw(seed, hosts, mode);
       SCOPED_TRACE("hosts " + layout_name(hosts) + ": PARALLAX_SEED=" + std::to_string(seed - 1));
       Script even(options);
       ASSERT_EQ(even.play(), "");
