@@ -264,12 +264,18 @@ typedef struct parallax_options {
   uint32_t staleness; /* not yet. 0: a pull of step t sees every commit up to t - 1. s: at least all
                        * up to t - 1 - s. PARALLAX_ASYNC: those that are there */
   uint32_t replicas;  /* not yet. Owners that keep a copy of each row beside the first */
-  uint32_t sparse_as_dense;      /* not yet. 1: every variable with row ids is reduced whole, as a
-                                  * dense one (Horovod's sparse_as_dense) */
+  uint32_t sparse_as_dense;      /* 1: variables with row ids are reduced whole, as dense ones
+                                  * (Horovod's sparse_as_dense; PARALLAX_SPARSE_AS_DENSE), but for
+                                  * those with a pin and those of integers, which have no -0 for "no
+                                  * row" */
   uint32_t no_local_aggregation; /* not yet. 1: the ranks of a host send for themselves; what they
                                   * have in common is not summed first */
-  const char *pins; /* not yet. Placement and method of variables by name pattern, such as
-                     * "embedding.*=push_pull; head.*=allreduce". NULL, "": none */
+  const char *pins; /* placement or method of variables by name pattern, such as
+                     * "embedding.*=push_pull; head.*=allreduce": a shell's patterns (* ? [...]) of
+                     * whole names; a way is sharded, mirrored or a method in small letters. Of a
+                     * variable without a pin of its own the first pattern that it can follow holds;
+                     * one without a wildcard that its variable cannot follow is INVALID at
+                     * registration. NULL, "": PARALLAX_PINS, else none */
 } parallax_options_t;
 
 /* For parallax_options_t.staleness. */
@@ -719,8 +725,10 @@ typedef struct parallax_variable {
   /* Since 0.2.0: */
   uint32_t rates;         /* managed: its group of rates, below PARALLAX_RATES_MAX: the index in
                            * parallax_step_end_options_t.rates */
-  uint32_t placement;     /* not yet. parallax_placement_t: a pin on this managed variable */
-  uint32_t method;        /* not yet. parallax_method_t: a pin, on framework-held ones too */
+  uint32_t placement;     /* parallax_placement_t: a pin on this managed one; before plan_mode */
+  uint32_t method;        /* parallax_method_t: a pin, on framework-held ones too; before plan_mode.
+                           * INVALID where the variable's form has no such way. The plan keeps what
+                           * is pinned. Both are the same on every rank */
   uint32_t storage_dtype; /* not yet. The type a managed variable is kept in: 0 as parallax_dtype_t
                            * says, or PARALLAX_AS(a floating dtype), such as BF16 without a float
                            * master */

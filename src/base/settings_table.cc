@@ -183,6 +183,23 @@ constexpr SettingRow kRows[] = {
      .sources = kEverywhere,
      .help = "Steps measured before auto and ar settle. The same on every rank.",
      .number32 = &Options::plan_after_steps},
+    {.name = "pins",
+     .type = SettingType::kText,
+     .standard = "",
+     .sources = kEverywhere,
+     .help = "PATTERN=WAY[; PATTERN=WAY...]: variables whose names are of a shell's pattern lie or "
+             "travel so: sharded, mirrored, allreduce, allgatherv, reduce_rows, made_dense or "
+             "push_pull. The first pattern that a variable can follow; its own pin goes before. "
+             "The same on every rank.",
+     .text = &Options::pins},
+    {.name = "sparse_as_dense",
+     .type = SettingType::kSwitch,
+     .standard = "0",
+     .max = 1,
+     .sources = kEverywhere,
+     .help = "1: variables with row ids that no pin says otherwise of are reduced whole, as dense "
+             "ones (Horovod's sparse_as_dense). The same on every rank.",
+     .number32 = &Options::sparse_as_dense},
     {.name = "deterministic",
      .type = SettingType::kSwitch,
      .standard = "0",

@@ -80,6 +80,7 @@
 #include "message/outbox.h"
 #include "planner/plan.h"
 #include "transport/transport.h"
+#include "variable/pins.h"
 #include "variable/registry.h"
 #include "world/patterns.h"
 #include "world/view.h"
@@ -92,6 +93,7 @@ struct EngineOptions {
   int64_t lease_ns = 5000 * kNanosecondsPerMillisecond;
   parallax_plan_mode_t plan_mode = PARALLAX_PLAN_AUTO;
   uint32_t plan_after_steps = 8;
+  Pins pins = {};  // of variables to come
   bool deterministic = false;
   uint64_t memory_max_bytes = 0;  // 0: no limit
   MemoryCheck memory_check = MemoryCheck::kOff;

@@ -15,6 +15,7 @@ Status JobCalls::register_variable(const parallax_variable_t& description, uint3
   PARALLAX_RETURN_IF_ERROR(parts_.phase.check_preparing("register", parts_.pipeline.window()));
   Variable variable;
   PARALLAX_RETURN_IF_ERROR(make_variable(description, &variable));
+  PARALLAX_RETURN_IF_ERROR(parts_.pins.apply(&variable));
   PARALLAX_RETURN_IF_ERROR(check_memory(variable));
   if (variable.init == PARALLAX_INIT_BROADCAST) {
     if (parts_.group.columns().rank() != 0) {
@@ -114,6 +115,12 @@ Status JobCalls::commit(Request** request) {
 
 Status JobCalls::lay_out() {
   parts_.registry.number_new();
+  if (parts_.group.columns().rank() == 0 && parts_.job.hosts == nullptr) {  // once, not of parts
+    const std::string idle = parts_.pins.idle(parts_.registry.numbered());
+    if (!idle.empty()) {
+      PARALLAX_LOG(kWarn, kPlan, "commit: pins: no variable so far has a name of " + idle);
+    }
+  }
   device_terms_ = device_agreement_.terms();  // libraries are looked for: in the caller's time
   for (const Variable* variable : parts_.registry.newest()) {
     PARALLAX_RETURN_IF_ERROR(check_row_bytes(*variable, parts_.transport));

@@ -34,6 +34,7 @@
 #include "group/trees.h"
 #include "message/outbox.h"
 #include "transport/transport.h"
+#include "variable/pins.h"
 #include "variable/registry.h"
 
 namespace parallax {
@@ -62,6 +63,7 @@ class JobCalls {
     CostSetting costs = {};
     LaunchesOfJob job = {};           // of a part
     BufferKeeper* buffers = nullptr;  // none: no variable has a place
+    Pins pins = {};                   // of variables to come
   };
 
   // What this rank says at commit beside the registry. All parts outlive this.

@@ -69,6 +69,8 @@ std::unique_ptr<VariableRuntime> new_runtime(uint32_t number, const Variable& va
                     .managed = variable.managed(),
                     .ids_declared = variable.ids_declared(),
                     .integer = !is_floating(variable.dtype),
+                    .placement_pin = variable.pin.placement,
+                    .method_pin = variable.pin.method,
                     .on_device = variable.table_memory != PARALLAX_MEMORY_HOST};
   for (std::unique_ptr<StepSum>& sum : runtime->sums) {
     if (variable.accumulate) sum = std::make_unique<StepSum>(variable);

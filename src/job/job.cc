@@ -354,6 +354,7 @@ Status Job::start_engine() {
           .plan_mode = static_cast<parallax_plan_mode_t>(options_.plan_mode),
           .plan_after_steps =
               options_.plan_after_steps == 0 ? kPlanAfterStepsDefault : options_.plan_after_steps,
+          .pins = pins_of(options_),
           .deterministic = options_.deterministic != 0,
           .memory_max_bytes = options_.memory_max_bytes,
           .memory_check = static_cast<MemoryCheck>(setting("memory_check").number),

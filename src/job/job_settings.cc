@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/interface.h"
@@ -109,7 +110,19 @@ Status check_texts(const parallax_options_t& options) {
   return {};
 }
 
+Status parse_pins(const parallax_options_t& options, Pins* pins) {
+  return Pins::parse(options.pins == nullptr ? "" : options.pins, options.sparse_as_dense != 0,
+                     pins);
+}
+
 }  // namespace
+
+Pins pins_of(const parallax_options_t& options) {
+  Pins pins;
+  const Status parsed = parse_pins(options, &pins);
+  PARALLAX_CHECK(parsed.ok());
+  return pins;
+}
 
 Status check_options(const parallax_options_t& options) {
   const uint32_t world = std::max(1u, options.world);
@@ -135,7 +148,8 @@ Status check_options(const parallax_options_t& options) {
         .about_field("plan_mode");
   }
   const std::pair<const char*, uint32_t> flags[] = {{"deterministic", options.deterministic},
-                                                    {"manual_progress", options.manual_progress}};
+                                                    {"manual_progress", options.manual_progress},
+                                                    {"sparse_as_dense", options.sparse_as_dense}};
   for (const auto& [field, value] : flags) {
     if (value <= 1) continue;
     return invalid(std::string("open: ") + field + " is " + std::to_string(value) +
@@ -150,9 +164,9 @@ Status check_options(const parallax_options_t& options) {
   PARALLAX_RETURN_IF_ERROR(
       refuse_not_yet("open: ", {{"staleness", options.staleness != 0},
                                 {"replicas", options.replicas != 0},
-                                {"sparse_as_dense", options.sparse_as_dense != 0},
-                                {"no_local_aggregation", options.no_local_aggregation != 0},
-                                {"pins", options.pins != nullptr && options.pins[0] != '\0'}}));
+                                {"no_local_aggregation", options.no_local_aggregation != 0}}));
+  Pins pins;
+  PARALLAX_RETURN_IF_ERROR(parse_pins(options, &pins));
   constexpr uint32_t kComputeThreadsMax = 256;
   if (options.compute_threads > kComputeThreadsMax) {
     return invalid("open: compute_threads is " + std::to_string(options.compute_threads) +

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/settings.h"
+#include "variable/pins.h"
 
 namespace parallax {
 
@@ -19,6 +20,8 @@ Status take_settings(parallax_options_t* options, std::unique_ptr<Settings>* set
 
 // INVALID, UNSUPPORTED.
 Status check_options(const parallax_options_t& options);
+// Of options that were checked.
+Pins pins_of(const parallax_options_t& options);
 
 // Of a rank that a launcher started beside others, and that was not told to meet them: it would
 // train a model of its own.

@@ -57,9 +57,12 @@ bool is_measurable_but_not_measured(const VariableFacts& facts) {
 std::string why_chosen(const VariablePlan& plan, const Context& context) {
   const VariableFacts& facts = context.facts;
   if (context.allowed_count == 1) {
-    const bool pinned = facts.managed && context.mode != PARALLAX_PLAN_AUTO;
-    const std::string reason = pinned ? "the only way that plan mode " + mode_name(context.mode) +
-                                            " allows where " + form_text(facts)
+    const bool by_mode = facts.managed && context.mode != PARALLAX_PLAN_AUTO;
+    const std::string pin = pin_text(facts);
+    const std::string reason = !pin.empty() ? "the only way that its pin allows (" + pin + ")"
+                               : by_mode
+                                   ? "the only way that plan mode " + mode_name(context.mode) +
+                                         " allows where " + form_text(facts)
                                : facts.on_device ? "by form, and it stays: " + form_text(facts)
                                                  : "the only way where " + form_text(facts);
     return is_measurable_but_not_measured(facts) || is_unused(facts)
@@ -89,9 +92,11 @@ std::string why_lost(const VariablePlan& plan, double bytes, const Context& cont
   const bool stays = context.facts.on_device && plan.placement != context.choice.plan.placement;
   const bool fits_mode = pin_allows(plan, context.facts, context.mode);
   const bool allowed = fits_mode && !stays;
-  const std::string lead = !fits_mode ? "excluded by plan mode " + mode_name(context.mode) + "; "
-                           : stays    ? "excluded, since its table lies on devices; "
-                                      : "";
+  const std::string pin = pin_text(context.facts);
+  const std::string lead = !fits_mode && !pin.empty() ? "excluded by its pin (" + pin + "); "
+                           : !fits_mode ? "excluded by plan mode " + mode_name(context.mode) + "; "
+                           : stays      ? "excluded, since its table lies on devices; "
+                                        : "";
   if (is_unused(context.facts)) return lead + name + " would receive nothing either";
   if (std::isnan(bytes)) return lead + name + " cannot be predicted until rows are measured";
   const std::string formula = formula_of(plan, context);

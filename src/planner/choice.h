@@ -13,7 +13,8 @@ namespace parallax {
 // Every way that fits the variable's form, type and holder, in the order of Method.
 std::vector<VariablePlan> fitting_plans(const VariableFacts& facts);
 
-// Pins bind managed variables only.
+// The pins of the variable bind it alone and go before the job's plan mode, which binds managed
+// variables only.
 bool pin_allows(const VariablePlan& plan, const VariableFacts& facts, parallax_plan_mode_t mode);
 
 // Measured, and no row was touched or pulled: every method that sends rows would send none.

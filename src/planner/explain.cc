@@ -74,6 +74,7 @@ Json variable_json(const VariableFacts& facts, const std::vector<Alternative>& f
     json["carrier"] = facts.carrier.empty() ? "host" : facts.carrier;
   }
   if (!facts.table.empty()) json["table"] = facts.table;
+  if (const std::string pin = pin_text(facts); !pin.empty()) json["pin"] = pin;
   for (const TimedAlgorithm& each : facts.timed) {
     json["algorithms"].push_back({{"name", each.name},
                                   {"predicted_us", std::round(each.microseconds * 100) / 100},

@@ -14,6 +14,26 @@ bool carries_rows(const VariableFacts& facts) {
   return facts.tag == PARALLAX_SPARSE || facts.ids_declared;
 }
 
+namespace {
+
+constexpr uint32_t pin_of(Method method) {
+  switch (method) {
+    case Method::kAllreduce:
+      return PARALLAX_METHOD_ALLREDUCE;
+    case Method::kAllgatherv:
+      return PARALLAX_METHOD_ALLGATHERV;
+    case Method::kReduceRows:
+      return PARALLAX_METHOD_REDUCE_ROWS;
+    case Method::kMadeDense:
+      return PARALLAX_METHOD_MADE_DENSE;
+    case Method::kPushPull:
+      return PARALLAX_METHOD_PUSH_PULL;
+  }
+  return PARALLAX_METHOD_AUTO;
+}
+
+}  // namespace
+
 std::vector<VariablePlan> fitting_plans(const VariableFacts& facts) {
   const Placement replicated = facts.managed ? Placement::kMirrored : Placement::kFramework;
   std::vector<VariablePlan> plans;
@@ -30,8 +50,15 @@ std::vector<VariablePlan> fitting_plans(const VariableFacts& facts) {
 }
 
 bool pin_allows(const VariablePlan& plan, const VariableFacts& facts, parallax_plan_mode_t mode) {
-  if (plan.placement == Placement::kFramework) return true;
   const bool sharded = plan.placement == Placement::kSharded;
+  if (facts.method_pin != PARALLAX_METHOD_AUTO && pin_of(plan.method) != facts.method_pin) {
+    return false;
+  }
+  if (facts.placement_pin != PARALLAX_PLACEMENT_AUTO) {
+    return sharded == (facts.placement_pin == PARALLAX_PLACEMENT_SHARDED);
+  }
+  if (facts.method_pin != PARALLAX_METHOD_AUTO) return true;
+  if (plan.placement == Placement::kFramework) return true;
   switch (mode) {
     case PARALLAX_PLAN_AUTO:
       return true;
@@ -52,6 +79,12 @@ bool is_unused(const VariableFacts& facts) {
 }
 
 VariablePlan initial_choice(const VariableFacts& facts, parallax_plan_mode_t mode) {
+  if (facts.method_pin != PARALLAX_METHOD_AUTO) {
+    for (const VariablePlan& plan : fitting_plans(facts)) {
+      if (pin_allows(plan, facts, mode)) return plan;
+    }
+    PARALLAX_CHECK(!"a pin that the variable's registration should have refused");
+  }
   const bool rows = carries_rows(facts);
   const VariablePlan sharded = {Placement::kSharded, Method::kPushPull};
   const VariablePlan replicated = {facts.managed ? Placement::kMirrored : Placement::kFramework,
@@ -119,6 +152,21 @@ Plan settled_plan(std::span<const VariableFacts> variables, const TopologyFacts&
     plan.push_back(settled_choice(facts, topology, mode));
   }
   return plan;
+}
+
+std::string pin_text(const VariableFacts& facts) {
+  std::string text;
+  if (facts.placement_pin != PARALLAX_PLACEMENT_AUTO) {
+    text = "placement " + placement_name(facts.placement_pin == PARALLAX_PLACEMENT_SHARDED
+                                             ? Placement::kSharded
+                                             : Placement::kMirrored);
+  }
+  for (const Method method : {Method::kAllreduce, Method::kAllgatherv, Method::kReduceRows,
+                              Method::kMadeDense, Method::kPushPull}) {
+    if (pin_of(method) != facts.method_pin) continue;
+    text += (text.empty() ? "" : ", ") + ("method " + method_name(method));
+  }
+  return text;
 }
 
 std::string method_name(Method method) {

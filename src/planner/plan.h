@@ -82,6 +82,8 @@ struct VariableFacts {
   double touched_rows_per_host = 0;  // s: distinct rows a host has gradients for
   double union_rows = 0;             // u: distinct rows over all hosts
   double pulled_rows_per_host = 0;   // t: distinct rows a host pulls, by messages
+  // parallax_placement_t, parallax_method_t: what the planner may not choose; 0: it may.
+  uint32_t placement_pin = PARALLAX_PLACEMENT_AUTO, method_pin = PARALLAX_METHOD_AUTO;
   // Its table lies in the memory of devices, and so stays where the initial plan puts it.
   bool on_device = false;
   std::string table = {};  // of this rank: "device 0"; empty: in host memory
@@ -134,6 +136,9 @@ struct Choice {
 };
 std::vector<Alternative> alternatives(const VariableFacts& facts, const TopologyFacts& topology,
                                       parallax_plan_mode_t mode, const Choice& choice);
+
+// What its pins leave it to be: "placement sharded", "method push_pull", both; "": anything.
+std::string pin_text(const VariableFacts& facts);
 
 std::string method_name(Method method);            // "push_pull"
 std::string placement_name(Placement placement);   // "sharded"

@@ -13,6 +13,7 @@
 #include "base/not_yet.h"
 #include "base/text.h"
 #include "variable/initial_value.h"
+#include "variable/pins.h"
 
 namespace parallax {
 
@@ -209,7 +210,12 @@ Status check_rule(const parallax_variable_t& in, const std::string& name) {
 }
 
 // What devices have kernels for.
-Status check_table_memory(const parallax_variable_t& in, const std::string& name) {
+Status check_memory(const parallax_variable_t& in, const std::string& name) {
+  if (in.memory > PARALLAX_MEMORY_CUDA) {
+    return invalid(name + ": memory is " + std::to_string(in.memory) +
+                   "; it must be PARALLAX_MEMORY_HOST or PARALLAX_MEMORY_CUDA")
+        .about_field("memory");
+  }
   if (in.table_memory == PARALLAX_MEMORY_HOST) return {};
   const std::string lead = name + ": table_memory is ";
   const auto refuse = [&](const std::string& why) {
@@ -318,6 +324,8 @@ std::vector<Field> fields_of(const Variable& variable) {
       {"rates", variable.rates},
       {"memory", variable.memory, FieldKind::kInteger, kMemoryNames},
       {"table_memory", variable.table_memory, FieldKind::kInteger, kMemoryNames},
+      {"placement", variable.pin.placement, FieldKind::kInteger, kPlacementPins},
+      {"method", variable.pin.method, FieldKind::kInteger, kMethodPins},
       {"l1", wide(variable.penalties.l1), FieldKind::kDouble},
       {"l2", wide(variable.penalties.l2), FieldKind::kDouble},
       {"l2_shrinkage", wide(variable.penalties.l2_shrinkage), FieldKind::kDouble},
@@ -353,9 +361,7 @@ Status check_dtype(const parallax_variable_t& in, const std::string& name) {
 }
 
 Status check_not_yet(const parallax_variable_t& in, const std::string& name) {
-  return refuse_not_yet(name + ": ", {{"placement", in.placement != 0},
-                                      {"method", in.method != 0},
-                                      {"storage_dtype", in.storage_dtype != 0},
+  return refuse_not_yet(name + ": ", {{"storage_dtype", in.storage_dtype != 0},
                                       {"rounding", in.rounding != 0},
                                       {"priority", in.priority != 0}});
 }
@@ -380,15 +386,10 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
   }
   PARALLAX_RETURN_IF_ERROR(check_dtype(in, name));
   PARALLAX_RETURN_IF_ERROR(check_not_yet(in, name));
-  if (in.memory > PARALLAX_MEMORY_CUDA) {
-    return invalid(name + ": memory is " + std::to_string(in.memory) +
-                   "; it must be PARALLAX_MEMORY_HOST or PARALLAX_MEMORY_CUDA")
-        .about_field("memory");
-  }
   PARALLAX_RETURN_IF_ERROR(check_shape(in, name));
   PARALLAX_RETURN_IF_ERROR(check_form(in, name));
   PARALLAX_RETURN_IF_ERROR(check_rule(in, name));
-  PARALLAX_RETURN_IF_ERROR(check_table_memory(in, name));
+  PARALLAX_RETURN_IF_ERROR(check_memory(in, name));
   *variable = {.name = std::string(in.name, length),
                .rows = in.rows,
                .row_elements = in.row_elements,
@@ -419,7 +420,9 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                             .context = in.rule_context,
                             .state_elements = {in.state_elements[0], in.state_elements[1]}},
                .memory = in.memory,
-               .table_memory = in.table_memory};
+               .table_memory = in.table_memory,
+               .pin = {.placement = in.placement, .method = in.method}};
+  PARALLAX_RETURN_IF_ERROR(check_pin(*variable, variable->pin));
   return check_place(in, name, &variable->place);
 }
 

@@ -26,6 +26,13 @@ struct Penalties {
   double l1 = 0, l2 = 0, l2_shrinkage = 0, beta = 0;
 };
 
+// What is decided of where a variable lies and how its gradient travels; AUTO is the planner's.
+struct Pin {
+  uint32_t placement = PARALLAX_PLACEMENT_AUTO;
+  uint32_t method = PARALLAX_METHOD_AUTO;
+  bool given() const { return placement != 0 || method != 0; }
+};
+
 struct Variable {
   uint32_t id = 0;  // its caller's
   std::string name;
@@ -57,6 +64,7 @@ struct Variable {
   uint32_t memory = PARALLAX_MEMORY_HOST;        // where its slices lie on every rank
   uint32_t table_memory = PARALLAX_MEMORY_HOST;  // where the library keeps it, if it is managed
   Place place = {};                              // where this rank's slices lie
+  Pin pin = {};
   // Agreed at commit: its slices stay on their devices, which sum them among themselves.
   bool direct = false;
 

@@ -28,8 +28,6 @@ static void not_yet_refused(parallax_job_t *job) {
   v = variable("not yet");             \
   v.field = value;                     \
   PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED, #field)
-  PARALLAX_NOT_YET(placement, PARALLAX_PLACEMENT_SHARDED);
-  PARALLAX_NOT_YET(method, PARALLAX_METHOD_ALLGATHERV);
   PARALLAX_NOT_YET(storage_dtype, PARALLAX_AS(PARALLAX_BF16));
   PARALLAX_NOT_YET(rounding, PARALLAX_ROUNDING_STOCHASTIC);
   PARALLAX_NOT_YET(priority, -1);
@@ -40,9 +38,7 @@ static void not_yet_refused(parallax_job_t *job) {
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &none), PARALLAX_UNSUPPORTED, #field)
   PARALLAX_NOT_YET(staleness, 1);
   PARALLAX_NOT_YET(replicas, 1);
-  PARALLAX_NOT_YET(sparse_as_dense, 1);
   PARALLAX_NOT_YET(no_local_aggregation, 1);
-  PARALLAX_NOT_YET(pins, "a=allreduce");
 #undef PARALLAX_NOT_YET
   PARALLAX_EXPECT(id == 77 && none == NULL);
 }

@@ -48,6 +48,28 @@ class Registration(unittest.TestCase):
 
         run_ranks(2, body)
 
+    def test_a_pin_is_in_the_plan(self):
+        def body(job):
+            pinned = job.register("pinned", rows=8, rows_max=4, rule="sgd", method="reduce_rows")
+            job.register("named", rows=8, rows_max=4, rule="sgd")
+            job.register("held", rows=8, rows_max=4)
+            job.commit()
+            with job.step(learning_rate=1) as step:
+                step.push(pinned, array.array("f", [1.0]), ids=array.array("q", [job.rank]))
+            plan = {each["name"]: each for each in job.report(px.Report.PLAN)["variables"]}
+            with self.assertRaisesRegex(px.InvalidArgument, "allgatherv, reduce_rows"):
+                job.register("wrong", rows=8, rows_max=4, method=px.Method.PUSH_PULL)
+            with self.assertRaisesRegex(px.InvalidArgument, "'ring'"):
+                job.register("wrong", rows=8, rows_max=4, method="ring")
+            return [(plan[name]["placement"], plan[name]["method"], plan[name]["pin"])
+                    for name in ("pinned", "named", "held")], value_of(job, pinned)
+
+        for plan, values in run_ranks(2, body, pins="name?=mirrored", sparse_as_dense=True):
+            self.assertEqual(plan, [("mirrored", "reduce_rows", "method reduce_rows"),
+                                    ("mirrored", "allgatherv", "placement mirrored"),
+                                    ("framework", "made_dense", "method made_dense")])
+            self.assertEqual(values, [[-1.0], [-1.0]] + [[0.0]] * 6)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -36,17 +36,17 @@ from ._rows import StoredRows
 from ._rule import RuleBlock
 from ._status import Status
 from ._step import Step
-from ._tables import (Collective, DType, LogLevel, Memory, Op, Phase, PlanMode, Reduction, Report,
-                      Rule, Tag)
+from ._tables import (Collective, DType, LogLevel, Memory, Method, Op, Phase, Placement, PlanMode,
+                      Reduction, Report, Rule, Tag)
 from ._variable import Constant, FromRank0, Normal, TruncatedNormal, Uniform, Variable
 from ._version import __version__
 
 __all__ = [
     "Aborted", "Canceled", "Collective", "Constant", "DType", "DeviceArray", "ForkedJob",
     "FromRank0", "IOFailure", "InternalError", "InvalidArgument", "InvalidState", "Job", "JobInfo",
-    "LimitExceeded", "LogLevel", "Memory", "Mismatch", "Normal", "Op", "ParallaxError", "PeerLost",
-    "Phase", "PlanMode", "Rates", "Reduction", "Report", "Request", "Rows", "Rule", "RuleBlock",
-    "Status", "Step", "StepInfo", "StoredRows", "Tag", "Timeout", "TruncatedNormal", "Uniform",
-    "Unsupported", "Variable", "__version__", "core_path", "library_path", "library_version",
+    "LimitExceeded", "LogLevel", "Memory", "Method", "Mismatch", "Normal", "Op", "ParallaxError",
+    "PeerLost", "Phase", "Placement", "PlanMode", "Rates", "Reduction", "Report", "Request", "Rows",
+    "Rule", "RuleBlock", "Status", "Step", "StepInfo", "StoredRows", "Tag", "Timeout",
+    "TruncatedNormal", "Uniform", "Unsupported", "Variable", "__version__", "core_path", "library_path", "library_version",
     "open", "set_log_callback", "unique_id", "wait_all",
 ]

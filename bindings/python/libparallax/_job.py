@@ -28,7 +28,8 @@ from ._rows import StoredRows, read, write
 from ._rule import RuleBlock, within_rule
 from ._status import Status
 from ._step import Step
-from ._tables import Collective, Memory, Op, Phase, Reduction, Report, Rule, Tag, member_of
+from ._tables import (Collective, Memory, Method, Op, Phase, Placement, Reduction, Report, Rule,
+                      Tag, member_of)
 from ._variable import Variable
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class Job:
                  learning_rate_power: Optional[float] = None,
                  memory: Union[str, Memory, None] = None,
                  table_memory: Union[str, Memory, None] = None, place_values: Any = None,
-                 place_into: Any = None) -> Variable:
+                 place_into: Any = None, placement: Union[str, Placement, None] = None,
+                 method: Union[str, Method, None] = None) -> Variable:
         """Registers a variable, before commit() or between steps: the same ones on every rank, in
         any order. The next commit() brings it in.
 
@@ -141,6 +143,9 @@ class Job:
             memory of empty(symmetric=True), which is kept until the job is closed. Where all ranks
             promise alike NCCL sums them in windows of symmetric memory; parallax.h says what else
             that asks.
+        placement: "sharded" or "mirrored": where a managed variable lies, whatever plan_mode is.
+        method: "allreduce", "allgatherv", "reduce_rows", "made_dense" or "push_pull": how its
+            gradient travels. None: both are planned (docs/planning.md).
 
         InvalidArgument names the field; InvalidState within a step; Unsupported for what the
         library loaded lacks.
@@ -154,7 +159,9 @@ class Job:
             learning_rate_power=learning_rate_power,
             memory=member_of(Memory, memory, "register: memory"),
             table_memory=member_of(Memory, table_memory, "register: table_memory"),
-            place_values=place_values, place_into=place_into))
+            place_values=place_values, place_into=place_into,
+            placement=member_of(Placement, placement, "register: placement"),
+            method=member_of(Method, method, "register: method")))
 
     def commit(self) -> None:
         """Collective: checks that all ranks registered the same since the last one, places those

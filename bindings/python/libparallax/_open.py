@@ -69,7 +69,8 @@ def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
          lease: Optional[float] = None, timeout: Optional[float] = None,
          plan_mode: Union[str, PlanMode, None] = None, plan_after_steps: int = 0,
          deterministic: bool = False, memory_max_bytes: int = 0, compute_threads: int = 0,
-         manual_progress: bool = False, faults: Optional[str] = None) -> Job:
+         manual_progress: bool = False, faults: Optional[str] = None,
+         sparse_as_dense: bool = False, pins: Optional[str] = None) -> Job:
     """Meets the other ranks and returns the job, when all are connected.
 
     rank, world: this rank's number and how many there are; by default what
@@ -95,6 +96,9 @@ def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
     memory_max_bytes: commit refuses to reserve more. compute_threads: for coalescing and updates.
     manual_progress: no progress thread; call Job.progress() every third of the lease, or wait.
     faults: what this rank's transport is to do wrong, to test a program with; see parallax.h.
+    pins: placement or method of variables by name pattern: "emb.*=push_pull; head*=allreduce";
+        sparse_as_dense: reduce variables with row ids whole, where nothing pins them. Both the same
+        on every rank; docs/planning.md.
 
     Blocks up to `timeout`; Ctrl-C interrupts it, unless allgather is given. Raises InvalidArgument,
     Unsupported, Timeout (names ranks that never came), PeerLost, IOFailure, LimitExceeded.
@@ -108,7 +112,7 @@ def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
         plan_mode=member_of(PlanMode, plan_mode, "open: plan_mode"),
         plan_after_steps=plan_after_steps, deterministic=deterministic,
         memory_max_bytes=memory_max_bytes, compute_threads=compute_threads,
-        manual_progress=manual_progress, faults=faults)
+        manual_progress=manual_progress, faults=faults, sparse_as_dense=sparse_as_dense, pins=pins)
     if exchange is not None:
         fields["allgather"] = exchange.function
     options = _core.struct_of("open", Options, fields)

@@ -118,9 +118,8 @@ class Run {
 
   // What is measured then is the plan that the planner ends with.
   bool settles() const {
-    return options_.operation == Operation::kReduceRows ||
-           (options_.operation == Operation::kPushPull &&
-            (options_.plan == PARALLAX_PLAN_AUTO || options_.plan == PARALLAX_PLAN_AR));
+    return options_.operation == Operation::kPushPull &&
+           (options_.plan == PARALLAX_PLAN_AUTO || options_.plan == PARALLAX_PLAN_AR);
   }
 
   void prepare() {
@@ -198,6 +197,7 @@ class Run {
     variable.rows = sparse_ ? options_.table_rows : point_.count;
     variable.row_elements = sparse_ ? options_.width : 1;
     variable.rows_max = point_.rows;
+    if (options_.operation == Operation::kReduceRows) variable.method = PARALLAX_METHOD_REDUCE_ROWS;
     if (options_.operation == Operation::kPushPull) {
       variable.rule = options_.rule;
       if (options_.rule == PARALLAX_RULE_MOMENTUM) variable.momentum = kMomentum;
@@ -324,28 +324,10 @@ class Run {
     wrong_ += count_wrong_rows(rows, union_[0]);
   }
 
-  // reduce_rows cannot be pinned: the planner has to find it the cheapest for these rows. Within
-  // one host there is nothing to choose.
   void run_until_settled() {
     if (!settles()) return;
     for (uint32_t i = 0; i < kStepsUntilSettled; ++i) step(false);
     job_.barrier();  // no rank ends the job while another is in a step
-    if (options_.operation != Operation::kReduceRows || group_.hosts() == 1) return;
-    const nlohmann::json report = job_.report(PARALLAX_REPORT_PLAN);
-    for (const nlohmann::json& plan : report["variables"]) expect_reduce_rows(plan);
-  }
-
-  static void expect_reduce_rows(const nlohmann::json& plan) {
-    if (plan["method"] == "reduce_rows") return;
-    std::string why;
-    for (const auto& each : plan["alternatives"]) {
-      if (each["method"] == "reduce_rows") why = each["why"];
-    }
-    throw Unsupported("for these rows the planner chose " + std::string(plan["method"]) +
-                      ", and reduce_rows cannot be pinned (" + why +
-                      "); it is cheapest where more than two hosts give much the same rows, "
-                      "and few of the table's: take more hosts, or another --skew, --table-rows "
-                      "or size");
   }
 
   // The variables are alike; were they moved in different ways, all are named.

@@ -16,6 +16,7 @@
 #include "support/sanitizers.h"
 #include "support/script.h"
 #include "support/slot_maps.h"
+#include "variable/pins.h"
 
 namespace parallax::testkit {
 namespace {
@@ -219,6 +220,51 @@ TEST(EngineExactOwners, AnyMapOfSlotsGivesTheSameBits) {
   }
   for (const char* plan : {"sharded push_pull", "mirrored allreduce", "mirrored reduce_rows"}) {
     EXPECT_EQ(seen.count(plan), 1u) << plan << " never held";
+  }
+}
+
+// ---- who is pinned
+
+// Given every variable pinned to each way that it can go, in any mode, expect all values exact and
+// the bits that the planner's ways give; nothing pinned goes otherwise.
+TEST(EngineExactPins, EveryPinGivesTheSameBits) {
+  const Hosts some[] = {{0, 0}, {0, 1, 1}, {0, 0, 1, 1}, {0, 1, 2, 0, 1, 2}};
+  uint64_t seed = seed_or(40'000);
+  for (const Hosts& hosts : some) {
+    for (const auto mode : {PARALLAX_PLAN_AUTO, PARALLAX_PLAN_PS, PARALLAX_PLAN_AR}) {
+      ScriptOptions options = draw(++seed, hosts, mode);
+      options.world.deterministic = true;
+      const std::string free = digest_of(options);
+      for (uint32_t method = PARALLAX_METHOD_ALLREDUCE; method <= PARALLAX_METHOD_PUSH_PULL;
+           ++method) {
+        SCOPED_TRACE("hosts " + layout_name(hosts) + ", mode " + mode_name(mode) + ", method " +
+                     kMethodPins[method] + ": PARALLAX_SEED=" + std::to_string(seed - 1));
+        options.variables = everything();
+        for (parallax_variable_t& variable : options.variables) {
+          variable.method = method;
+          Variable made;
+          if (!make_variable(variable, &made).ok()) variable.method = PARALLAX_METHOD_AUTO;
+        }
+        Script script(options);
+        ASSERT_EQ(script.play(), "");
+        EXPECT_EQ(hex(script.digest()), free);
+        const auto saw = [&](uint32_t of) {
+          return std::any_of(
+              script.plans_seen().begin(), script.plans_seen().end(),
+              [&](const std::string& plan) { return plan.ends_with(kMethodPins[of]); });
+        };
+        EXPECT_TRUE(saw(method));
+        // Of what replicates rows the one alone that all with row ids were pinned to.
+        const bool of_held_rows =
+            method != PARALLAX_METHOD_ALLREDUCE && method != PARALLAX_METHOD_PUSH_PULL;
+        for (const uint32_t other : {PARALLAX_METHOD_ALLGATHERV, PARALLAX_METHOD_REDUCE_ROWS,
+                                     PARALLAX_METHOD_MADE_DENSE}) {
+          if (!of_held_rows) continue;
+          EXPECT_EQ(saw(other), other == method) << kMethodPins[other];
+        }
+        if (kThreadSanitizer) return;
+      }
+    }
   }
 }
 

@@ -121,6 +121,28 @@ TEST(Explain, PinsAreNamed) {
             "rows x 256 bytes");
 }
 
+TEST(Explain, PinsOfAVariableAreNamed) {
+  VariableFacts facts = embedding();
+  EXPECT_FALSE(explained({facts}, PARALLAX_PLAN_AUTO, true)["variables"][0].contains("pin"));
+  facts.method_pin = PARALLAX_METHOD_MADE_DENSE;
+  const Json pinned = explained({facts}, PARALLAX_PLAN_PS, true)["variables"][0];
+  EXPECT_EQ(pinned["pin"], "method made_dense");
+  EXPECT_EQ(pinned["why"],
+            "the only way that its pin allows (method made_dense): 2 x 3/4 x 100000 rows x 256 "
+            "bytes");
+  EXPECT_EQ(
+      way(pinned, "push_pull")["why"].get<std::string>().rfind(
+          "excluded by its pin (method made_dense); push_pull would receive 0.01x the bytes", 0),
+      0u)
+      << way(pinned, "push_pull")["why"];
+  facts.method_pin = PARALLAX_METHOD_AUTO;
+  facts.placement_pin = PARALLAX_PLACEMENT_MIRRORED;
+  const Json mirrored = explained({facts}, PARALLAX_PLAN_AUTO, true)["variables"][0];
+  EXPECT_EQ(mirrored["pin"], "placement mirrored");
+  EXPECT_EQ(mirrored["why"].get<std::string>().rfind("fewest bytes of 3 ways", 0), 0u)
+      << mirrored["why"];
+}
+
 TEST(Explain, TiesAndNearTiesSaySo) {
   const Json tie = explained({weights(true)}, PARALLAX_PLAN_AUTO, true)["variables"][0];
   EXPECT_EQ(way(tie, "push_pull")["why"],

@@ -100,6 +100,51 @@ TEST(Plan, SettledObeysPins) {
   EXPECT_EQ(settled(dense(true), PARALLAX_PLAN_HYBRID), kMirroredAllreduce);
 }
 
+// Given a pin of a method, expect it in every mode and whatever is measured, and that the
+// framework's obey too.
+TEST(Plan, APinnedMethodStays) {
+  const std::pair<uint32_t, Method> pins[] = {{PARALLAX_METHOD_ALLGATHERV, Method::kAllgatherv},
+                                              {PARALLAX_METHOD_REDUCE_ROWS, Method::kReduceRows},
+                                              {PARALLAX_METHOD_MADE_DENSE, Method::kMadeDense},
+                                              {PARALLAX_METHOD_PUSH_PULL, Method::kPushPull}};
+  for (const bool managed : {false, true}) {
+    for (const auto& [pin, method] : pins) {
+      if (!managed && method == Method::kPushPull) continue;
+      VariableFacts facts = sparse(managed);
+      facts.method_pin = pin;
+      const Placement placement = !managed                      ? Placement::kFramework
+                                  : method == Method::kPushPull ? Placement::kSharded
+                                                                : Placement::kMirrored;
+      const VariablePlan wanted = {placement, method};
+      for (const parallax_plan_mode_t mode : kModes) {
+        EXPECT_EQ(initial(facts, mode), wanted) << mode_name(mode);
+        for (const double s : {10.0, 1e3, 1e5}) {
+          VariableFacts busy = measured(facts, s, std::min(3 * s, 1e5), s);
+          EXPECT_EQ(settled(busy, mode), wanted) << mode_name(mode) << ", " << s << " rows";
+          busy.given_dense = true;
+          EXPECT_EQ(settled(busy, mode), wanted) << mode_name(mode) << ", given dense";
+        }
+      }
+    }
+  }
+  VariableFacts weights = dense(true);
+  weights.method_pin = PARALLAX_METHOD_PUSH_PULL;
+  EXPECT_EQ(settled(weights, PARALLAX_PLAN_AR), kShardedPushPull);
+}
+
+// Given a pin of a placement, expect it before the mode, and the method to be planned within it.
+TEST(Plan, APinnedPlacementStaysAndItsMethodIsPlanned) {
+  VariableFacts facts = sparse(true);
+  facts.placement_pin = PARALLAX_PLACEMENT_MIRRORED;
+  for (const parallax_plan_mode_t mode : kModes) {
+    EXPECT_EQ(initial(facts, mode), kMirroredAllgatherv);
+    EXPECT_EQ(settled(measured(facts, 1'000, 1'500, 1'000), mode).method, Method::kReduceRows);
+    EXPECT_EQ(settled(measured(facts, 1'000, 3'500, 1'000), mode).method, Method::kAllgatherv);
+  }
+  facts.placement_pin = PARALLAX_PLACEMENT_SHARDED;
+  EXPECT_EQ(settled(measured(facts, 1'000, 3'500, 100'000), PARALLAX_PLAN_AR), kShardedPushPull);
+}
+
 TEST(Plan, ArTakesTheBestReplicatedMethod) {
   const auto method = [](double s, double u) {
     return settled(measured(sparse(true), s, u, s), PARALLAX_PLAN_AR).method;
