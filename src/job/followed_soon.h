@@ -37,8 +37,6 @@ class FollowedSoon {
     times = began_ns - left_ns_ <= kSoonNs ? std::min<uint8_t>(kTimes, times + 1) : uint8_t{0};
     key_ = kNoKey;
   }
-  // What calls have left to the next one has not gone.
-  bool holds() const { return held_ > 0; }
   // The call about `key` is over, with its pass.
   void left(uint32_t key, int64_t now_ns) {
     if (key >= times_.size()) times_.resize(key + 1);

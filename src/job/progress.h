@@ -161,6 +161,8 @@ class Progress {
   bool due_before_sleep_ends() const PARALLAX_REQUIRES(engine_mutex_) {
     return asleep() && groups_->next_deadline_ns() < sleep_until_ns_;
   }
+  // What a call holds back then is sent before anybody sleeps: by the first pass of a waiter, who
+  // has come later and is not beside this look any more, or by the thread's behind its rest.
   bool looks_by_itself() const {
     return !manual_ && parking_.waiters() == 0 && !driver_blocked_ &&
            parking_.thread() == Parking::Thread::kRests;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <thread>
+#include <vector>
 
 #include "unit/job/progress_world.h"
 
@@ -71,6 +73,38 @@ TEST(Progress, WhatNoCallFollowsIsSentByTheThread) {
     }
   }
   EXPECT_TRUE(held);
+}
+
+// Given a waiter that looks, and a thread that rests beside it, expect nothing to be held back: the
+// waiter may be about to sleep, and the thread would not look.
+TEST(Progress, BesideAWaiterNothingIsLeftToTheNextCall) {
+  StillClock clock;
+  TwoRanks ranks(true, false, clock);  // rank 1 tells rank 0, the barrier's root
+  Request* const committed = ranks.commit(1);
+  ranks.expect_done(0, ranks.commit(0));
+  ranks.expect_done(1, committed);
+  // Until rank 0 splits, too: it looks as long as the clock stands.
+  const std::vector<uint32_t> both = {0, 1};
+  const auto split = [&](Engine& engine, Request** out) {
+    return engine.job_calls().split(both, out);
+  };
+  Request* const waited = ranks.post(1, split);
+  std::thread waiter([&] { EXPECT_TRUE(ranks.wait(1, waited)); });
+  const uint32_t key = 3;
+  uint32_t held = 0;
+  for (int i = 0; i < 200; ++i) {
+    Request* const zero = ranks.barrier(0);
+    Request* one = nullptr;
+    const auto barrier = [&](Engine& engine) { return engine.collective_calls().barrier(&one); };
+    EXPECT_TRUE(ranks.progress(1).call(0, barrier, &key).ok());
+    held += ranks.progress(1).look([](const Engine& engine) { return engine.needs_pass(); });
+    ranks.expect_done(0, zero);
+    ranks.expect_done_unwaited(1, one);
+  }
+  EXPECT_EQ(held, 0u);
+  ranks.expect_done(0, ranks.post(0, split));
+  waiter.join();
+  EXPECT_TRUE(ranks.release(1, waited).ok());
 }
 
 }  // namespace
