@@ -110,6 +110,12 @@ DeviceTerms DeviceAgreement::terms() {
     terms.places = {{.host = columns.map().host_of[columns.rank()],
                      .rank = columns.rank(),
                      .device = support_.places[device % support_.places.size()]}};
+    if (!terms.places.front().fits()) {
+      terms.places.clear();
+      status = unsupported("device " + std::to_string(device) + " says by more than " +
+                           std::to_string(DevicePlace::kTextMax) +
+                           " bytes which one it is, and ranks compare no more");
+    }
   }
   terms.able = status.ok();
   if (!terms.able) terms.why = parts_.group.name() + ": " + status.message();

@@ -22,7 +22,7 @@ namespace parallax {
 enum class OutOfJob : uint32_t { kNo, kCould, kHeld };
 // The device that a rank takes part with, as far as it is known at commit.
 struct DevicePlace {
-  static constexpr size_t kTextMax = 128;
+  static constexpr size_t kTextMax = 128;  // of what a device says of itself
 
   uint32_t host = 0;  // of the job
   uint32_t rank = 0;
@@ -35,6 +35,8 @@ struct DevicePlace {
     return host == other.host && !device.bus.empty() && device.bus == other.device.bus;
   }
   bool is(const DevicePlace& other) const { return same_uuid(other) || same_bus(other); }
+  // All of it can be told: what is cut could be another device's, too.
+  bool fits() const { return device.bus.size() <= kTextMax && device.uuid.size() <= kTextMax; }
 };
 
 struct DeviceTerms {
@@ -50,7 +52,7 @@ struct DeviceTerms {
   OutOfJob out_of_job = OutOfJob::kNo;
   // Not able, or able and not out of the job's communicator: the rank, and what it lacks.
   std::string why;
-  std::vector<DevicePlace> places;  // able: of this host, no two alike
+  std::vector<DevicePlace> places;  // able: of this host, no two alike, each fits()
   PlaceTerms buffers;               // that variables have their places in
 
   void encode(std::string* out) const {
@@ -68,8 +70,7 @@ struct DeviceTerms {
     out->append(reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size());
     *out += text;
     for (const DevicePlace& place : places) {
-      const std::string bus = place.device.bus.substr(0, DevicePlace::kTextMax);
-      const std::string uuid = place.device.uuid.substr(0, DevicePlace::kTextMax);
+      const auto& [bus, uuid] = place.device;
       const uint32_t told[] = {place.host, place.rank, static_cast<uint32_t>(bus.size()),
                                static_cast<uint32_t>(uuid.size())};
       out->append(reinterpret_cast<const char*>(told), sizeof told);

@@ -100,6 +100,25 @@ TEST_F(DeviceAgreementTest, RanksOfOneDeviceAreNamedToAll) {
   EXPECT_NE(plan(2).find("among the devices"), std::string::npos) << plan(2);
 }
 
+// Cut names of two devices could be one: the host sums, and says why.
+TEST_F(DeviceAgreementTest, ADeviceWhoseNameIsTooLongIsSaid) {
+  const std::string name(DevicePlace::kTextMax, 'u');
+  for (const bool fits : {true, false}) {
+    const auto committed = commit({0, 0}, [&](uint32_t rank, Share& share, EngineOptions*) {
+      share.devices.support.places = {{.bus = {}, .uuid = name + (fits ? "" : "0")},
+                                      {.bus = {}, .uuid = "of rank " + std::to_string(rank)}};
+    });
+    for (const Status& status : committed) EXPECT_TRUE(status.ok()) << status.message();
+    const char* const words = fits ? "among the devices, by NCCL"
+                                   : "device 0 says by more than 128 bytes which one it is";
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      EXPECT_NE(plan(rank).find(words), std::string::npos) << plan(rank);
+    }
+    world_.reset();
+    shares_.clear();
+  }
+}
+
 TEST_F(DeviceAgreementTest, ASettingOfOneRankIsEnough) {
   const auto committed = commit({0, 1}, [](uint32_t rank, Share&, EngineOptions* options) {
     options->nccl = rank == 1 ? AmongDevices::kNever : AmongDevices::kWorld;

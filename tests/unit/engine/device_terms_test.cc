@@ -46,6 +46,28 @@ TEST(DeviceTerms, ReadsBackWhatItWroteAndRefusesWhatIsCut) {
   EXPECT_FALSE(read.decode(&in)) << "neither yes nor no";
 }
 
+// What devices say of themselves is told as it is: those that differ in the last byte are two.
+TEST(DeviceTerms, NamesAreToldWholeOrNotAtAll) {
+  const std::string same(DevicePlace::kTextMax - 1, 'm');
+  DeviceTerms own = able(22809, 13000), other = own;
+  own.places = {{.host = 0, .rank = 0, .device = {.bus = same + "a", .uuid = same + "1"}}};
+  other.places = {{.host = 0, .rank = 1, .device = {.bus = same + "b", .uuid = same + "2"}}};
+  std::string text;
+  other.encode(&text);
+  auto in = std::as_bytes(std::span(text));
+  DeviceTerms read;
+  ASSERT_TRUE(read.decode(&in));
+  own.merge(read);
+  EXPECT_TRUE(own.able) << own.why;
+  EXPECT_TRUE(own.places[0].fits() && own.places[1].fits());
+  DevicePlace longer = own.places[0];
+  longer.device.uuid += "0";
+  EXPECT_FALSE(longer.fits());
+  longer = own.places[0];
+  longer.device.bus += "0";
+  EXPECT_FALSE(longer.fits());
+}
+
 TEST(DeviceTerms, VersionsFit) {
   const DeviceTerms own = able(22809, 13000);
   EXPECT_EQ(own.differs_from(able(22809, 13000)), nullptr);
