@@ -204,7 +204,7 @@ void StagedSlices::lay_out_values(const Call& call, size_t at, size_t part, cons
   const bool coalesced = gives && rows && coalesce(call, at, taken.dtype, may_arrive);
   if (may_arrive && !coalesced && arriving_.are_many(bytes)) {
     copies_.back().arriving = arriving_.add(at, part, unit_bytes);
-    // What has not come yet would be copied over a result that has.
+    // Sums are made where the result is: in place over what has not come yet (Contribution).
     if (returns) host_[at].into = at_offset(result_offset = room_for(bytes));
   }
   if (gives && !returns) return;

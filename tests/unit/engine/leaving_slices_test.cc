@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <set>
 #include <vector>
 
 #include "support/fake_devices.h"
@@ -14,6 +15,17 @@ namespace {
 
 constexpr uint64_t kPieceBytes = 4096;
 constexpr uint64_t kNumbersOfPiece = kPieceBytes / sizeof(uint32_t);  // of a piece
+
+// They note what a stream was made to wait for.
+class FollowedDevices : public FakeDevices {
+ public:
+  std::vector<DeviceBatch> followed;
+  Status fails;
+  Status follow(DeviceBatch batch, uint32_t, void*) override {
+    followed.push_back(batch);
+    return fails;
+  }
+};
 
 class LeavingSlicesTest : public testing::Test {
  protected:
@@ -49,7 +61,7 @@ class LeavingSlicesTest : public testing::Test {
     return status;
   }
 
-  FakeDevices devices_;
+  FollowedDevices devices_;
   LeavingSlices slices_;
   DeviceMark mark_ = 0;
   uint32_t number_ = 0;
@@ -89,6 +101,26 @@ TEST_F(LeavingSlicesTest, TheRestIsWhatHasNotGone) {
   tell(0, kNumbersOfPiece);
   EXPECT_EQ(devices_.batches(), 1u);
   EXPECT_TRUE(poll_to_the_end().ok());
+}
+
+// Given pieces of one result, expect a stream to wait for each that is under way: behind more
+// streams than a device has queues each may be on a queue of its own.
+TEST_F(LeavingSlicesTest, AStreamFollowsEveryPieceThatIsUnderWay) {
+  EXPECT_TRUE(slices_.follow(devices_, 1, nullptr).ok());
+  EXPECT_TRUE(devices_.followed.empty()) << "none has gone";
+  tell(0, kNumbersOfPiece);
+  tell(2 * kNumbersOfPiece, 2 * kNumbersOfPiece);
+  EXPECT_TRUE(slices_.follow(devices_, 1, nullptr).ok());
+  ASSERT_EQ(devices_.followed.size(), 3u);
+  const std::set<DeviceBatch> distinct(devices_.followed.begin(), devices_.followed.end());
+  EXPECT_EQ(distinct.size(), 3u);
+  EXPECT_EQ(distinct.count(0), 0u);
+  devices_.fails = io_error("no");
+  EXPECT_EQ(slices_.follow(devices_, 1, nullptr).code(), PARALLAX_IO);
+  EXPECT_TRUE(poll_to_the_end().ok());
+  devices_.followed.clear();
+  EXPECT_TRUE(slices_.follow(devices_, 1, nullptr).ok());
+  EXPECT_TRUE(devices_.followed.empty()) << "they are over";
 }
 
 TEST_F(LeavingSlicesTest, OfAllThatWentNothingIsLeft) {

@@ -103,6 +103,33 @@ TEST_F(StagedSlicesTest, WhatGoesWhereByTheKindOfTheCall) {
   staged_.release();
 }
 
+// The contract of exchanges: what is still on its way has its result elsewhere, in place too; where
+// all of it is here one room does for both.
+TEST_F(StagedSlicesTest, WhatArrivesHasItsResultInOtherMemory) {
+  float* values = share_.devices.make(std::vector<float>(6, 1.0f));
+  for (const bool arrives : {true, false}) {
+    std::vector<ByteRange> borrowed;
+    const std::vector<parallax_slice_t> slices = {slice(CallsWorld::kHeld, values, 0, nullptr)};
+    ASSERT_TRUE(staged_
+                    .lay_out({.devices = &share_.devices,
+                              .pinned = &share_.pinned,
+                              .arriving_piece_bytes = 2 * sizeof(float)},
+                             {.registry = world_.registry(),
+                              .checks = world_.checks(),
+                              .kind = RequestKind::kReduce,
+                              .slices = slices,
+                              .first = [arrives](uint32_t) { return arrives; }},
+                             &borrowed)
+                    .ok());
+    const parallax_slice_t& host = staged_.host_slices()[0];
+    EXPECT_EQ(!staged_.arriving().empty() && staged_.arriving()[0] != nullptr, arrives);
+    const ByteRange from = ByteRange::at(host.values, 6 * sizeof(float));
+    const ByteRange to = ByteRange::at(host.into, 6 * sizeof(float));
+    EXPECT_EQ(host.into != nullptr && !from.overlaps(to), arrives);
+    staged_.release();
+  }
+}
+
 TEST_F(StagedSlicesTest, OneThatIsRefusedHoldsNothing) {
   float* values = share_.devices.make(std::vector<float>(6, 1.0f));
   const Status status = lay_out(RequestKind::kPush, {slice(CallsWorld::kHeld, values, 0, nullptr),
