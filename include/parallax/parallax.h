@@ -468,8 +468,9 @@ PARALLAX_API parallax_status_t parallax_buffer_alloc(parallax_job_t *job, size_t
 /* Frees what parallax_buffer_alloc gave. STATE names a pending request, of the job or a part, that
  * borrows some of it, which stays as it is: wait for that, and free it then; or a variable whose
  * place is there, which keeps it until the job is closed. INVALID: no buffer of this job begins at
- * `pointer`. IO: NCCL does not let go of it; it stays, and goes with the job. NULL is OK. Since
- * 0.2.0. */
+ * `pointer`. IO: NCCL does not let go of it; it stays, and goes with the job. TIMEOUT: NCCL, which
+ * knows it by a sum among devices, has it still after timeout_ms, since sums are under way, a part
+ * forms, or it does not return; it stays, and may be tried again. NULL is OK. Since 0.2.0. */
 PARALLAX_API parallax_status_t parallax_buffer_free(parallax_job_t *job, void *pointer);
 
 /* Tells the job of memory of the caller's, to be prepared once for networks and devices instead of
@@ -481,8 +482,8 @@ PARALLAX_API parallax_status_t parallax_buffer_free(parallax_job_t *job, void *p
 PARALLAX_API parallax_status_t parallax_buffer_register(parallax_job_t *job, void *pointer,
                                                         size_t bytes);
 
-/* Ends it, for the whole of what was registered at `pointer`. STATE, IO as parallax_buffer_free;
- * INVALID: nothing was registered there. Since 0.2.0. */
+/* Ends it, for the whole of what was registered at `pointer`. STATE, IO, TIMEOUT as
+ * parallax_buffer_free; INVALID: nothing was registered there. Since 0.2.0. */
 PARALLAX_API parallax_status_t parallax_buffer_unregister(parallax_job_t *job, void *pointer);
 
 /* ---- Variables ---------------------------------------------------------------------------- */

@@ -24,6 +24,10 @@ uint64_t reduction_bytes(const DeviceReduction& reduction) {
 
 }  // namespace
 
+DeviceLaunches::~DeviceLaunches() {
+  if (communicator_ != nullptr && !communicator_->end()) static_cast<void>(communicator_.release());
+}
+
 // ---- what there is
 
 void DeviceLaunches::begin(Devices& devices, const CommunicatorOptions& options,

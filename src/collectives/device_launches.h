@@ -12,7 +12,8 @@
 // hosts between them (between_hosts.h), and the first rank of a host says which leg comes next
 // (host_order.h).
 //
-// A step allocates nothing once it is warm. Engine's owner only; nothing blocks but finish().
+// A step allocates nothing once it is warm. Engine's owner only; nothing blocks but finish() and
+// the end.
 #ifndef PARALLAX_COLLECTIVES_DEVICE_LAUNCHES_H_
 #define PARALLAX_COLLECTIVES_DEVICE_LAUNCHES_H_
 
@@ -37,6 +38,7 @@ class DeviceLaunches {
   static constexpr uint32_t kNoDevice = UINT32_MAX;
 
   DeviceLaunches() = default;
+  ~DeviceLaunches();  // waits for the communicator's end, for a bounded while
   DeviceLaunches(const DeviceLaunches&) = delete;
   DeviceLaunches& operator=(const DeviceLaunches&) = delete;
 

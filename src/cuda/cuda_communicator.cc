@@ -42,9 +42,13 @@ Status CudaCommunicator::within_context(Work&& work) {
 Status CudaCommunicator::create(Parts parts, const CommunicatorOptions& options,
                                 std::unique_ptr<Communicator>* communicator) {
   std::unique_ptr<CudaCommunicator> made(new CudaCommunicator(std::move(parts), options));
-  PARALLAX_RETURN_IF_ERROR(made->within_context([&] { return made->begin(options); }));
-  *communicator = std::move(made);
-  return {};
+  Status begun = made->within_context([&] { return made->begin(options); });
+  if (begun.ok()) {
+    *communicator = std::move(made);
+  } else if (!made->end()) {
+    static_cast<void>(made.release());
+  }
+  return begun;
 }
 
 Status CudaCommunicator::begin(const CommunicatorOptions& options) {
@@ -101,9 +105,13 @@ Status CudaCommunicator::advance() {
   if (!waits && !memory_.buffers().leaving()) return {};
   return within_context([this] {
     // NCCL is another thread's meanwhile.
-    if (leaves()) return look_at_events();
-    const Status asked = phase_ == Phase::kPreparing ? prepare() : ask();
-    return asked.ok() ? look_at_events() : asked;
+    const bool theirs = leaves();
+    Status moved;
+    if (!theirs) moved = phase_ == Phase::kPreparing ? prepare() : ask();
+    if (moved.ok()) moved = look_at_events();
+    // What has ended may be the last that a buffer waited for.
+    if (moved.ok() && !theirs) leaves();
+    return moved;
   });
 }
 
@@ -188,6 +196,7 @@ Status CudaCommunicator::register_windows(std::span<const ByteRange> windows) {
   // Forming goes on, one after the other; what sums in an order has windows of its own alone.
   PARALLAX_CHECK(window_ == nullptr);
   for (const ByteRange& each : windows) memory_.buffers().leave(each);
+  leaves();
   windows_.add(windows);
   phase_ = Phase::kForming;
   return {};
@@ -203,8 +212,8 @@ RegisteredMemory CudaCommunicator::registered() const {
 
 Status CudaCommunicator::look_at_events() {
   while (!under_way_.empty()) {
-    CUresult error = CUDA_SUCCESS;
-    if (!passed(under_way_.front(), &error)) return {};
+    const CUresult error = driver_.cuEventQuery(under_way_.front());
+    if (error == CUDA_ERROR_NOT_READY) return {};
     if (error != CUDA_SUCCESS) return failed("a reduction", error);
     events_.give_back(under_way_.front());
     under_way_.pop_front();
@@ -216,13 +225,6 @@ void CudaCommunicator::arm() {
   if (under_way_.empty() || phase_ == Phase::kAborted || wakes_.armed_for(ended() + 1)) return;
   const ContextScope scope(driver_, parts_.context);
   if (scope.status() == CUDA_SUCCESS) wakes_.wake_behind(under_way_.front(), ended() + 1);
-}
-
-bool CudaCommunicator::passed(CUevent event, CUresult* error) const {
-  *error = driver_.cuEventQuery(event);
-  if (*error != CUDA_ERROR_NOT_READY) return true;
-  *error = CUDA_SUCCESS;
-  return false;
 }
 
 // ---- launching
@@ -244,8 +246,8 @@ Status CudaCommunicator::prepare() {
     bool over = false;
     static_cast<void>(meanwhile_.ask(
         kMemory,
-        [this] {
-          memory_.get(communicator_);
+        [this, communicator = communicator_] {
+          memory_.get(communicator);
           return Status();
         },
         &over));
@@ -305,29 +307,35 @@ HostLegs::Shared CudaCommunicator::of_zeros() const {
   return [this](const DeviceReduction& reduction) { return memory_.of_zeros(reduction); };
 }
 
-// What it does not let go of is no failure of ours: what is launched works as before. NCCL has it
-// until a thread that registers other memory, or gives all up, is done.
-Status CudaCommunicator::forget(const ByteRange& memory, bool* over) {
-  *over = phase_ != Phase::kAborted || given_up();
-  if (phase_ == Phase::kAborted) return {};
+// What is given up may be a thread's.
+bool CudaCommunicator::knows(const ByteRange& memory) {
+  if (phase_ != Phase::kAborted) memory_.buffers().drop_refused(memory);
+  return memory_.knows(memory);
+}
+
+// What it does not let go of is no failure of ours: what is launched works as before. An answer
+// that nobody has asked for is an earlier call's, and not told to the first look of a later one.
+Status CudaCommunicator::forget(const ByteRange& memory, bool first, bool* over) {
+  if (phase_ == Phase::kAborted) {
+    *over = given_up();
+    return {};
+  }
+  *over = !knows(memory);
+  if (*over) return {};
   RegisteredBuffers& buffers = memory_.buffers();
   const auto kept = [&buffers, &memory] {
     return buffers.take_kept([&memory](const ByteRange& each) { return each.overlaps(memory); });
   };
-  *over = !leaves();
-  if (!*over) return {};
+  leaves();
+  if (buffers.leaving()) return {};  // this, or other memory before it
   ncclResult_t error = kept();
+  if (first) error = ncclSuccess;
   if (error == ncclSuccess && buffers.knows(memory)) {
-    // To deregister may wait for what is launched, which an abort alone ends where a rank is gone.
-    // A job that never stands still is not waited for forever.
-    const bool idles = phase_ == Phase::kReady && under_way_.empty();
-    *over = false;
-    if (memory_.lacks() || (!idles && ++asked_to_forget_ < kAskedToForgetMost)) return {};
-    asked_to_forget_ = 0;
     buffers.leave(memory);
-    *over = !leaves();
-    if (*over) error = kept();
+    leaves();
+    if (!buffers.leaving()) error = kept();
   }
+  *over = !buffers.leaving() && !knows(memory);
   if (error == ncclSuccess) return {};
   return io_error("device " + std::to_string(device_) + ": NCCL " +
                   nccl_version_text(parts_.nccl.version) +
@@ -335,15 +343,20 @@ Status CudaCommunicator::forget(const ByteRange& memory, bool* over) {
                   nccl_.ncclGetErrorString(error));
 }
 
-// Whether memory that was registered is on its way out, which a thread is at.
+// Whether a thread has NCCL let go of memory that was registered. It begins where NCCL has nothing
+// in progress, which would be a second thread in it, and nothing under way, which to deregister may
+// wait for: an abort alone ends that where a rank is gone.
 bool CudaCommunicator::leaves() {
-  if (!memory_.buffers().leaving()) return false;
+  RegisteredBuffers& buffers = memory_.buffers();
+  if (!buffers.leaving()) return false;
+  if (!buffers.handed_over() && (phase_ != Phase::kReady || !under_way_.empty())) return false;
+  buffers.hand_over();
   bool over = false;
   static_cast<void>(meanwhile_.ask(
       kForget,
-      [this] {
+      [this, communicator = communicator_] {
         const ContextScope scope(driver_, parts_.context);
-        memory_.buffers().deregister(communicator_);
+        memory_.buffers().deregister(communicator);
         return Status();
       },
       &over));

@@ -8,8 +8,14 @@
 // reductions that go by the host (host_legs.h).
 //
 // What takes NCCL or the driver long is done by a thread (meanwhile.h), one thing after the other:
-// memory, registrations before a launch (launch_memory.h) and their end, the end of what is given
-// up. While it is at it nobody else calls the communicator.
+// memory, registrations before a launch (launch_memory.h) and their end, the communicator's own in
+// good order. While it is at it nobody else calls the communicator; nor is it at it while NCCL is,
+// by threads of its own: a buffer is deregistered when the communicator is ready and nothing is
+// under way, and launches that come meanwhile wait for that.
+//
+// To give up has a thread of its own, since what the first one is in may last until the abort: a
+// call of NCCL's that does not return gets a bounded while (nccl_gate.h), then the communicator is
+// aborted under it. What NCCL knew counts as its own until both threads are back.
 #ifndef PARALLAX_CUDA_CUDA_COMMUNICATOR_H_
 #define PARALLAX_CUDA_CUDA_COMMUNICATOR_H_
 
@@ -30,6 +36,7 @@
 #include "cuda/library.h"
 #include "cuda/meanwhile.h"
 #include "cuda/nccl_call.h"
+#include "cuda/nccl_gate.h"
 #include "cuda/program_windows.h"
 #include "cuda/wake_stream.h"
 #include "device/communicator.h"
@@ -47,13 +54,14 @@ class CudaCommunicator final : public Communicator {
     std::function<CUcontext(uint32_t device)> context_of;  // of a device that is open
     // Gives memory back that nothing uses, in its own time: the driver waits for the device.
     std::function<void(DeviceBlocks&&)> give_back;
+    std::function<void()> left;  // this stays for good, and what it uses with it
     std::function<void()> wake;  // called by the driver's threads
   };
 
   // IO.
   static Status create(Parts parts, const CommunicatorOptions& options,
                        std::unique_ptr<Communicator>* communicator);
-  ~CudaCommunicator() override;
+  ~CudaCommunicator() override;  // after end()
   CudaCommunicator(const CudaCommunicator&) = delete;
   CudaCommunicator& operator=(const CudaCommunicator&) = delete;
 
@@ -71,11 +79,13 @@ class CudaCommunicator final : public Communicator {
     return phase_ == Phase::kForming || phase_ == Phase::kLending || settling();
   }
   Status register_windows(std::span<const ByteRange> windows) override;
-  Status forget(const ByteRange& memory, bool* over) override;
+  bool knows(const ByteRange& memory) override;
+  Status forget(const ByteRange& memory, bool first, bool* over) override;
   RegisteredMemory registered() const override;
   void abort() override;
   bool quiet() override;
   bool drain(int64_t timeout_ns) override;
+  bool end() override;
 
  private:
   // Lending: one of a part is made out of this one. Preparing: a launch has not what it needs.
@@ -89,10 +99,8 @@ class CudaCommunicator final : public Communicator {
     kFailed,
     kAborted
   };
-  // So often forget() is put off while something is under way; who asks does so every 50 us.
-  static constexpr uint32_t kAskedToForgetMost = 2000;
-  // What a thread does (meanwhile_).
-  enum Task : uint64_t { kWindow, kMemory, kForget, kEnd };
+  // What threads do (meanwhile_, aborting_).
+  enum Task : uint64_t { kWindow, kMemory, kForget, kLetGo, kClose, kAbort };
   // While that is so, of both. The one that lends is NCCL's until the other is there.
   struct Kin {
     CudaCommunicator *parent = nullptr, *child = nullptr;
@@ -105,10 +113,11 @@ class CudaCommunicator final : public Communicator {
         device_(options.device),
         rank_(options.rank),
         windows_(nccl_),
-        memory_(driver_, nccl_, parts_.context, options.memory_around, windows_),
+        memory_(driver_, nccl_, parts_.context, options.memory_around, windows_, gate_),
         wakes_(driver_, parts_.wake),
         events_(driver_),
-        meanwhile_(wakes_.wake()) {}
+        meanwhile_(wakes_.wake()),
+        aborting_(wakes_.wake()) {}
 
   bool settling() const { return phase_ == Phase::kSettling; }
   bool leaves();
@@ -130,11 +139,10 @@ class CudaCommunicator final : public Communicator {
   Status go_on(bool* more);
   // Its end is that of all that the stream has now.
   Status end_launch(CUstream stream);
-  bool passed(CUevent event, CUresult* error) const;
-  void deregister_all();
-  void end_with_nccl();
+  enum class Goodbye : uint8_t { kBeforeAbort, kInGoodOrder };
+  void say_goodbye(ncclComm_t communicator, Goodbye how);
+  bool let_go();
   bool given_up();
-  void close_in_good_order();
   Status failed(const char* what, CUresult error);
   Status failed(const char* what, ncclResult_t error);
 
@@ -142,6 +150,7 @@ class CudaCommunicator final : public Communicator {
   const DriverApi& driver_;
   const NcclApi& nccl_;
   const uint32_t device_, rank_;
+  NcclGate gate_;           // of what meanwhile_ calls
   ProgramWindows windows_;  // of memory that ranks agreed on
   LaunchMemory memory_;
   WakeStream wakes_;  // behind launches, where somebody sleeps
@@ -150,7 +159,6 @@ class CudaCommunicator final : public Communicator {
   ncclComm_t communicator_ = nullptr;  // NCCL's to write as long as there is a parent
   Kin kin_;
   uint64_t launched_ = 0;
-  uint32_t asked_to_forget_ = 0;
   std::deque<CUevent> under_way_;  // the end of each launch, in order
   EventPool events_;
   bool was_idle_ = false, over_ = false;   // aborted: it was idle; it is NCCL's no more
@@ -160,7 +168,7 @@ class CudaCommunicator final : public Communicator {
   // What they gather into; none: not all ranks can register it.
   std::unique_ptr<GatherWindow> window_;
   std::unique_ptr<HostLegs> legs_;  // of reductions in two legs; none: there are none
-  Meanwhile meanwhile_;             // ends first: its thread uses the rest
+  Meanwhile meanwhile_, aborting_;  // end first: their threads use the rest
 };
 
 }  // namespace parallax

@@ -13,15 +13,11 @@ namespace {
 
 // For the end of a communicator that nobody gave up: the other ranks end theirs at about the time.
 constexpr int64_t kGoodbyeNs = 5'000'000'000;
+// For a call that is in NCCL when it is given up, before it is aborted under it.
+constexpr std::chrono::milliseconds kLastCalls(500);
 constexpr std::chrono::microseconds kLookAfter(50);
 
 }  // namespace
-
-void CudaCommunicator::deregister_all() {
-  memory_.buffers().forget_all(communicator_);
-  windows_.deregister(communicator_);
-  if (window_ != nullptr) window_->deregister(communicator_);
-}
 
 void CudaCommunicator::abort() {
   if (phase_ == Phase::kAborted) return;
@@ -29,43 +25,53 @@ void CudaCommunicator::abort() {
   if (kin_.parent != nullptr) kin_.parent->abort();
   was_idle_ = phase_ == Phase::kReady && under_way_.empty();
   phase_ = Phase::kAborted;
+  gate_.allow(kLastCalls);
   given_up();
 }
 
-// On a thread where it may take NCCL long, which has the communicator and what it knows.
-void CudaCommunicator::end_with_nccl() {
-  const ContextScope scope(driver_, parts_.context);
-  // What kernels still use goes with the communicator; of a window NCCL before 2.29.7 keeps the
-  // memory until the process ends.
-  if (was_idle_) deregister_all();
-  memory_.buffers().drop_all();
-  windows_.drop();
-  if (window_ != nullptr) window_->drop();
-  if (communicator_ != nullptr) nccl_.ncclCommAbort(communicator_);
+// What kernels still use goes with the communicator; of a window NCCL before 2.29.7 keeps the
+// memory until the process ends, unless it is deregistered before.
+bool CudaCommunicator::let_go() {
+  if (!was_idle_ || communicator_ == nullptr) return true;
+  bool over = !leaves();
+  if (over) {
+    static_cast<void>(meanwhile_.ask(
+        kLetGo,
+        [this, communicator = communicator_] {
+          say_goodbye(communicator, Goodbye::kBeforeAbort);
+          return Status();
+        },
+        &over));
+  }
+  was_idle_ = !over && !gate_.late();
+  return !was_idle_;
 }
 
 // Whether NCCL has nothing of it any more; then what the streams have ends.
 bool CudaCommunicator::given_up() {
   if (over_) return true;
-  if (leaves()) return false;
   if (kin_.parent != nullptr && !kin_.parent->given_up()) return false;
-  if (communicator_ == nullptr) {
-    meanwhile_.finish();
-    end_with_nccl();
-  } else {
-    bool ended = false;
-    static_cast<void>(meanwhile_.ask(
-        kEnd,
-        [this] {
-          end_with_nccl();
+  if (!let_go() || !gate_.close()) return false;
+  if (gate_.ended()) communicator_ = nullptr;
+  if (communicator_ != nullptr) {
+    bool aborted = false;
+    static_cast<void>(aborting_.ask(
+        kAbort,
+        [this, communicator = communicator_] {
+          const ContextScope scope(driver_, parts_.context);
+          nccl_.ncclCommAbort(communicator);
           return Status();
         },
-        &ended));
-    if (!ended) return false;
+        &aborted));
+    if (!aborted) return false;
+    communicator_ = nullptr;
   }
+  if (meanwhile_.working()) return false;
   over_ = true;
-  communicator_ = nullptr;
   static_cast<void>(memory_.take());
+  memory_.buffers().drop_all();
+  windows_.drop();
+  if (window_ != nullptr) window_->drop();
   end_lending();
   const ContextScope scope(driver_, parts_.context);
   if (scope.status() != CUDA_SUCCESS || stream_ == nullptr) return true;
@@ -95,30 +101,48 @@ bool CudaCommunicator::drain(int64_t timeout_ns) {
   return true;
 }
 
-// As NCCL wants it: what is left is flushed together with the other ranks, then it is destroyed.
-void CudaCommunicator::close_in_good_order() {
+// On a thread. In good order as NCCL wants it: what is left is flushed together with the other
+// ranks, then it is destroyed.
+void CudaCommunicator::say_goodbye(ncclComm_t communicator, Goodbye how) {
   const ContextScope scope(driver_, parts_.context);
   if (scope.status() != CUDA_SUCCESS) return;
-  deregister_all();
-  ncclResult_t state = nccl_.ncclCommFinalize(communicator_);
-  const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kGoodbyeNs);
-  while (state == ncclInProgress && std::chrono::steady_clock::now() < until) {
+  memory_.buffers().deregister_all(communicator);
+  windows_.deregister(communicator, gate_);
+  if (window_ != nullptr) window_->deregister(communicator, gate_);
+  if (how == Goodbye::kBeforeAbort) return;
+  ncclResult_t state = gate_.call([&] { return nccl_.ncclCommFinalize(communicator); });
+  while (state == ncclInProgress && !gate_.late()) {
     std::this_thread::sleep_for(kLookAfter);
-    if (nccl_.ncclCommGetAsyncError(communicator_, &state) != ncclSuccess) state = ncclSystemError;
+    const ncclResult_t asked =
+        gate_.call([&] { return nccl_.ncclCommGetAsyncError(communicator, &state); });
+    if (asked != ncclSuccess) state = ncclSystemError;
   }
   if (state != ncclSuccess) return;
-  if (nccl_.ncclCommDestroy(communicator_) == ncclSuccess) communicator_ = nullptr;
+  static_cast<void>(gate_.last_call([&] { return nccl_.ncclCommDestroy(communicator); }));
+}
+
+bool CudaCommunicator::end() {
+  gate_.allow(std::chrono::nanoseconds(kGoodbyeNs));
+  while (leaves() && !gate_.late()) std::this_thread::sleep_for(kLookAfter);
+  const bool idles = phase_ == Phase::kReady && under_way_.empty();
+  if (idles && !memory_.buffers().leaving()) {
+    const auto close = [this, communicator = communicator_] {
+      say_goodbye(communicator, Goodbye::kInGoodOrder);
+      return Status();
+    };
+    for (bool over = false; !over && !gate_.late();) {
+      static_cast<void>(meanwhile_.ask(kClose, close, &over));
+      if (!over) std::this_thread::sleep_for(kLookAfter);
+    }
+    phase_ = Phase::kFailed;  // whatever came of it, NCCL was told that this is the end
+  }
+  abort();
+  if (drain(kGoodbyeNs)) return true;
+  parts_.left();
+  return false;
 }
 
 CudaCommunicator::~CudaCommunicator() {
-  while (leaves()) meanwhile_.finish();
-  if (phase_ == Phase::kReady && under_way_.empty()) close_in_good_order();
-  abort();
-  meanwhile_.finish();
-  if (!drain(kGoodbyeNs)) {
-    wakes_.abandon();
-    return;
-  }
   const ContextScope scope(driver_, parts_.context);
   if (scope.status() != CUDA_SUCCESS) return;
   events_.destroy();

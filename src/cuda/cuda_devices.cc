@@ -249,7 +249,7 @@ bool CudaDevices::drain(int64_t timeout_ns) {
   while (true) {
     {
       const MutexLock lock(mutex_);
-      if (!under_way()) return true;
+      if (!under_way()) return !left_;
     }
     if (std::chrono::steady_clock::now() >= until) return false;
     std::this_thread::sleep_for(kDrainLook);
@@ -338,6 +338,7 @@ Status CudaDevices::allocate(uint32_t number, uint64_t bytes, void** memory) {
 }
 
 void CudaDevices::release(uint32_t number, void* memory) {
+  if (left_) return;
   CudaDevice* device = nullptr;
   {
     const MutexLock lock(mutex_);
@@ -427,6 +428,7 @@ Status CudaDevices::form(const CommunicatorOptions& options,
        .mark_of = [this](DeviceMark mark) { return event_of(mark); },
        .context_of = [this](uint32_t device) { return opened(device, false).context; },
        .give_back = [this](DeviceBlocks&& blocks) { give_back(std::move(blocks)); },
+       .left = [this] { left_ = true; },
        .wake = *wake_},
       options, communicator);
 }

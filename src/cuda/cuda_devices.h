@@ -9,6 +9,7 @@
 #ifndef PARALLAX_CUDA_CUDA_DEVICES_H_
 #define PARALLAX_CUDA_CUDA_DEVICES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -133,6 +134,8 @@ class CudaDevices final : public Devices {
   std::vector<Marked> marks_ PARALLAX_GUARDED_BY(mutex_);
   std::vector<Batch> batches_ PARALLAX_GUARDED_BY(mutex_);
   Meanwhile opener_;  // of the devices of communicators
+  // A communicator does not end: NCCL may use memory of any device still, and none is given back.
+  std::atomic<bool> left_ = false;
   // Memory to be given back. Of what is pinned each block has the address of the next: a list that
   // takes no memory. A thread that is there as long as it has something to do calls the driver.
   Mutex freed_mutex_;

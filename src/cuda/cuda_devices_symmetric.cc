@@ -23,7 +23,7 @@ Status CudaDevices::allocate_symmetric(uint32_t number, uint64_t bytes, void** m
 
 void CudaDevices::release_symmetric(uint32_t number, void* memory) {
   const NcclLibrary* nccl = nullptr;
-  if (!load_nccl(&nccl).ok()) return;  // it was there when the memory was made
+  if (left_ || !load_nccl(&nccl).ok()) return;  // it was there when the memory was made
   CudaDevice* device = nullptr;
   {
     const MutexLock lock(mutex_);

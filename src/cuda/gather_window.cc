@@ -33,9 +33,10 @@ ncclResult_t GatherWindow::offer(ncclComm_t communicator) {
 void GatherWindow::settle() { taken_ = window_ != nullptr; }
 
 // Whatever it answers: NCCL has it no more, or gives it up with the communicator.
-void GatherWindow::deregister(ncclComm_t communicator) {
+void GatherWindow::deregister(ncclComm_t communicator, NcclGate& gate) {
   if (!taken() || communicator == nullptr) return;
-  static_cast<void>(nccl_.ncclCommWindowDeregister(communicator, window_));
+  static_cast<void>(
+      gate.call([&] { return nccl_.ncclCommWindowDeregister(communicator, window_); }));
   drop();
 }
 
@@ -45,7 +46,7 @@ bool GatherWindow::possible(const NcclApi&) { return false; }
 void GatherWindow::allocate(CUcontext, uint64_t) {}
 ncclResult_t GatherWindow::offer(ncclComm_t) { return ncclInvalidUsage; }
 void GatherWindow::settle() {}
-void GatherWindow::deregister(ncclComm_t) {}
+void GatherWindow::deregister(ncclComm_t, NcclGate&) {}
 
 #endif
 

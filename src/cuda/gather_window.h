@@ -20,6 +20,7 @@
 
 #include "cuda/device_blocks.h"
 #include "cuda/nccl_api.h"
+#include "cuda/nccl_gate.h"
 #include "device/communicator.h"
 
 namespace parallax {
@@ -43,8 +44,8 @@ class GatherWindow {
   bool taken() const { return taken_; }
   // What NCCL did not take goes as memory, too. Empty before allocate(), and behind the first call.
   DeviceBlocks take_memory() { return std::move(memory_); }
-  // Of a communicator with no launch under way.
-  void deregister(ncclComm_t communicator);
+  // Of a communicator with no launch under way; any thread, while the owner leaves this alone.
+  void deregister(ncclComm_t communicator, NcclGate& gate);
   // The communicator is given up, and what it knew with it.
   void drop() { taken_ = false; }
 

@@ -56,6 +56,12 @@ void LaunchMemory::note_memory(std::span<const DeviceReduction> together) {
   }
 }
 
+bool LaunchMemory::knows(const ByteRange& memory) const {
+  return buffers_.knows(memory) ||
+         std::any_of(to_know_.begin(), to_know_.end(),
+                     [&memory](const ByteRange& each) { return each.overlaps(memory); });
+}
+
 void LaunchMemory::allocate(uint64_t bytes, const char* of_what, DeviceBlocks* block) {
   if (error_ != CUDA_SUCCESS || bytes == 0) return;
   what_ = "cuMemAlloc of " + std::to_string(bytes) + of_what;

@@ -32,12 +32,12 @@ class LaunchMemory {
   using MemoryAround = std::function<ByteRange(const void* address)>;
 
   LaunchMemory(const DriverApi& driver, const NcclApi& nccl, CUcontext context,
-               MemoryAround memory_around, const ProgramWindows& windows)
+               MemoryAround memory_around, const ProgramWindows& windows, NcclGate& gate)
       : driver_(driver),
         context_(context),
         memory_around_(std::move(memory_around)),
         windows_(windows),
-        buffers_(nccl) {}
+        buffers_(nccl, gate) {}
 
   // What NCCL knows: the owner's at any time.
   RegisteredBuffers& buffers() { return buffers_; }
@@ -46,6 +46,8 @@ class LaunchMemory {
   // What these lack, and scratch memory of so many bytes. `registers`: NCCL reads the program's
   // buffers, and is to know them.
   void note(std::span<const DeviceReduction> together, uint64_t scratch_bytes, bool registers);
+  // NCCL has some of this, or is about to.
+  bool knows(const ByteRange& memory) const;
   bool lacks() const { return zeros_lacking_ > 0 || scratch_lacking_ > 0 || !to_know_.empty(); }
   // Any thread, with or without a context; nobody else calls the communicator.
   void get(ncclComm_t communicator);

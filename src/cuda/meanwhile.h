@@ -53,6 +53,12 @@ class Meanwhile {
     return work();
   }
 
+  // Something is being done.
+  bool working() const PARALLAX_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return working_;
+  }
+
   void finish() PARALLAX_EXCLUDES(mutex_) {
     std::thread thread;
     {
@@ -74,7 +80,7 @@ class Meanwhile {
   }
 
   const std::function<void()>& wake_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<uint64_t, Status> outcomes_ PARALLAX_GUARDED_BY(mutex_);
   bool working_ PARALLAX_GUARDED_BY(mutex_) = false;
   std::thread thread_ PARALLAX_GUARDED_BY(mutex_);

@@ -19,10 +19,11 @@ void ProgramWindows::settle() {
 }
 
 // Whatever it answers: NCCL has it no more, or gives it up with the communicator.
-void ProgramWindows::deregister(ncclComm_t communicator) {
+void ProgramWindows::deregister(ncclComm_t communicator, NcclGate& gate) {
   for (const Window& each : windows_) {
     if (!each.taken || communicator == nullptr) continue;
-    static_cast<void>(nccl_.ncclCommWindowDeregister(communicator, each.handle));
+    static_cast<void>(
+        gate.call([&] { return nccl_.ncclCommWindowDeregister(communicator, each.handle); }));
   }
   drop();
 }
@@ -31,7 +32,7 @@ void ProgramWindows::deregister(ncclComm_t communicator) {
 
 ncclResult_t ProgramWindows::offer(ncclComm_t) { return ncclInvalidUsage; }
 void ProgramWindows::settle() {}
-void ProgramWindows::deregister(ncclComm_t) {}
+void ProgramWindows::deregister(ncclComm_t, NcclGate&) {}
 
 #endif
 

@@ -16,6 +16,7 @@
 
 #include "base/byte_range.h"
 #include "cuda/nccl_api.h"
+#include "cuda/nccl_gate.h"
 #include "device/communicator.h"
 
 namespace parallax {
@@ -35,8 +36,8 @@ class ProgramWindows {
   // All that were offered are over.
   void settle();
   bool overlaps(const ByteRange& memory) const;
-  // Of a communicator with no launch under way.
-  void deregister(ncclComm_t communicator);
+  // Of a communicator with no launch under way; any thread, while the owner leaves this alone.
+  void deregister(ncclComm_t communicator, NcclGate& gate);
   // The communicator is given up, and what it knew with it; its threads may still write here.
   void drop() {
     for (Window& each : windows_) each.taken = false;

@@ -15,15 +15,17 @@ bool RegisteredBuffers::possible() const {
 RegisteredBuffers::Known RegisteredBuffers::offer(ncclComm_t communicator,
                                                   const ByteRange& memory) const {
   Known known = {.memory = memory};
-  const ncclResult_t result = nccl_.ncclCommRegister(
-      communicator, reinterpret_cast<void*>(memory.first), memory.bytes, &known.handle);
+  const ncclResult_t result = gate_.call([&] {
+    return nccl_.ncclCommRegister(communicator, reinterpret_cast<void*>(memory.first), memory.bytes,
+                                  &known.handle);
+  });
   if (result != ncclSuccess) known.handle = nullptr;
   return known;
 }
 
 ncclResult_t RegisteredBuffers::deregister(ncclComm_t communicator, const Known& known) const {
   if (known.handle == nullptr || communicator == nullptr) return ncclSuccess;
-  return nccl_.ncclCommDeregister(communicator, known.handle);
+  return gate_.call([&] { return nccl_.ncclCommDeregister(communicator, known.handle); });
 }
 
 #else
@@ -41,7 +43,14 @@ bool RegisteredBuffers::knows(const ByteRange& memory) const {
                      [&](const Known& each) { return each.memory.overlaps(memory); });
 }
 
+void RegisteredBuffers::drop_refused(const ByteRange& memory) {
+  std::erase_if(known_, [&memory](const Known& each) {
+    return each.handle == nullptr && each.memory.overlaps(memory);
+  });
+}
+
 void RegisteredBuffers::leave(const ByteRange& memory) {
+  drop_refused(memory);
   for (const Known& each : known_) {
     if (each.memory.overlaps(memory)) leaving_.push_back({.of = each});
   }
@@ -61,12 +70,12 @@ void RegisteredBuffers::settle() {
         known_, [&each](const Known& known) { return known.memory.first == each.of.memory.first; });
   }
   leaving_.clear();
+  handed_over_ = false;
 }
 
 // Whatever it answers: NCCL has it no more, or gives it up with the communicator.
-void RegisteredBuffers::forget_all(ncclComm_t communicator) {
+void RegisteredBuffers::deregister_all(ncclComm_t communicator) const {
   for (const Known& each : known_) static_cast<void>(deregister(communicator, each));
-  known_.clear();
 }
 
 RegisteredMemory RegisteredBuffers::counts() const {

@@ -16,6 +16,7 @@
 
 #include "base/byte_range.h"
 #include "cuda/nccl_api.h"
+#include "cuda/nccl_gate.h"
 #include "device/communicator.h"
 
 namespace parallax {
@@ -24,7 +25,8 @@ class RegisteredBuffers {
  public:
   static constexpr size_t kMost = 256;
 
-  explicit RegisteredBuffers(const NcclApi& nccl) : nccl_(nccl) {}
+  // Both outlive this.
+  RegisteredBuffers(const NcclApi& nccl, NcclGate& gate) : nccl_(nccl), gate_(gate) {}
 
   // This NCCL registers memory.
   bool possible() const;
@@ -44,10 +46,16 @@ class RegisteredBuffers {
     known_.reserve(kMost);
     known_.push_back(offered);
   }
-  // All that is known of it, which no launch uses, is to go.
+  // What NCCL refused of it is known no more.
+  void drop_refused(const ByteRange& memory);
+  // And the rest of it, which no launch that is yet to begin uses, is to go. Only while nothing is
+  // leaving.
   void leave(const ByteRange& memory);
   // Something is, and that is not settled.
   bool leaving() const { return !leaving_.empty(); }
+  // And a thread is at it, since the owner has said so.
+  bool handed_over() const { return handed_over_; }
+  void hand_over() { handed_over_ = true; }
   // Any thread, while no other calls the communicator.
   void deregister(ncclComm_t communicator);
   // What NCCL does not let go of stays known, and its answer is kept.
@@ -64,13 +72,15 @@ class RegisteredBuffers {
     });
     return first;
   }
-  // At once, whatever NCCL answers.
-  void forget_all(ncclComm_t communicator);
+  // All of it, whatever NCCL answers, which stays known here: any thread, while no other calls the
+  // communicator, which ends then.
+  void deregister_all(ncclComm_t communicator) const;
   // The communicator is given up, and what it knew with it.
   void drop_all() {
     known_.clear();
     leaving_.clear();
     kept_.clear();
+    handed_over_ = false;
   }
 
   RegisteredMemory counts() const;
@@ -84,8 +94,10 @@ class RegisteredBuffers {
   ncclResult_t deregister(ncclComm_t communicator, const Known& known) const;
 
   const NcclApi& nccl_;
+  NcclGate& gate_;
   std::vector<Known> known_;
   std::vector<Answer> leaving_, kept_;
+  bool handed_over_ = false;  // leaving_ is a thread's
 };
 
 }  // namespace parallax

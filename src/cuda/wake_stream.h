@@ -48,8 +48,6 @@ class WakeStream {
   void close() {
     if (stream_ != nullptr) api_.cuStreamDestroy_v2(std::exchange(stream_, nullptr));
   }
-  // The device does not end: it keeps the stream, and the driver what it still calls.
-  void abandon() { static_cast<void>(wake_.release()); }
 
  private:
   // The driver's thread: it may not call CUDA, and does not.

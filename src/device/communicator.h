@@ -7,7 +7,7 @@
 // streams held at the marks, and nothing here waits for it. What has failed stays so until abort(),
 // after which all that was launched ends, with any result.
 //
-// One owner at a time. Only drain() blocks, and the end, each for a bounded while.
+// One owner at a time. Only drain() and end() block, each for a bounded while.
 #ifndef PARALLAX_DEVICE_COMMUNICATOR_H_
 #define PARALLAX_DEVICE_COMMUNICATOR_H_
 
@@ -173,22 +173,32 @@ class Communicator {
   virtual void arm() {}
   // It forms, or settles a launch, and nobody is woken when that is done.
   virtual bool to_be_asked() const = 0;
-  // The memory is about to go, and no launch uses it. *over is false while the library is busy, and
-  // may use it still: ask again. It is not ready() while the library lets go of memory. IO: the
-  // library did not let go of some of it, which has to stay until it does or this one ends.
-  virtual Status forget(const ByteRange& memory, bool* over) {
+  // The library was told of some of it and has it, or is being told. What it has refused of it is
+  // forgotten, since other memory may come there.
+  virtual bool knows(const ByteRange& memory) {
     static_cast<void>(memory);
+    return false;
+  }
+  // The memory is about to go, and no launch that is yet to begin uses it. *over is false while the
+  // library may use it still, what was launched before has to end, or the library is busy: ask
+  // again, no more as `first`. It is not ready() from then on until the library has let go of it.
+  // IO: the library did not let go of some of it, which has to stay until it does or this one ends.
+  virtual Status forget(const ByteRange& memory, bool first, bool* over) {
+    static_cast<void>(memory), static_cast<void>(first);
     *over = true;
     return {};
   }
   virtual RegisteredMemory registered() const { return {}; }
-  // Begins to give up all that was launched; from then on it is never ready, and advance() is OK.
-  // quiet() goes on with it, and `wake` tells when to ask.
+  // Begins to give up all that was launched, and what this is being made out of; from then on it is
+  // never ready, and advance() is OK. quiet() goes on with it, and `wake` tells when to ask.
   virtual void abort() = 0;
   // After abort(): nothing of it reads or writes memory of the caller's any more.
   virtual bool quiet() = 0;
   // The same, waited for at most timeout_ns.
   virtual bool drain(int64_t timeout_ns) = 0;
+  // To be called before it goes: in good order where nothing is under way, else given up. False:
+  // the library or the device does not come back from it, which therefore stays for good.
+  virtual bool end() { return true; }
 };
 
 }  // namespace parallax

@@ -475,13 +475,16 @@ Status Job::release(Request* request, bool* last) {
 // Asked with the engine mutex, without any other lock.
 Buffers::Borrower Job::borrower() {
   return [this](const ByteRange& bytes) {
-    for (;;) {
-      bool over = false;
-      const Status status = progress_->with_groups(
-          [&](JobGroups& groups) { return groups.forget_unless_borrowed(bytes, &over); });
-      if (over || !status.ok()) return status;
+    const int64_t until_ns = clock_.now_ns() + timeout_ns();
+    for (bool over = false, first = true; clock_.now_ns() < until_ns; first = false) {
+      PARALLAX_RETURN_IF_ERROR(progress_->with_groups(
+          [&](JobGroups& groups) { return groups.forget_unless_borrowed(bytes, first, &over); }));
+      if (over) return Status();
       std::this_thread::sleep_for(kForgetAgainAfter);
     }
+    return timed_out(
+        "NCCL has them still after timeout_ms: sums among devices are under way, a part forms, or "
+        "ncclCommDeregister does not return");
   };
 }
 

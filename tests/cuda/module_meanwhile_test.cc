@@ -5,63 +5,14 @@
 
 #include <atomic>
 #include <barrier>
-#include <chrono>
-#include <condition_variable>
 #include <future>
-#include <mutex>
 #include <thread>
 
+#include "cuda/held.h"
 #include "cuda/module_places.h"
 
 namespace cuda_double_test::meanwhile {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kLong(3);
-
-// Calls of a function do not go on, until release(); a test that waits for one in vain ends, and is
-// told so.
-class HeldCall {
- public:
-  explicit HeldCall(const char* function)
-      : function_(function), before_(cuda_double_calls(function)) {
-    cuda_double_hold_call(function);
-    watch_ = std::thread([this] {
-      std::unique_lock lock(mutex_);
-      vain_ = !changed_.wait_for(lock, kLong, [this] { return released_; });
-      if (vain_) cuda_double_hold_call(nullptr);
-    });
-  }
-  ~HeldCall() {
-    release();
-    watch_.join();
-    EXPECT_FALSE(vain_) << "the rank waited for " << function_;
-  }
-  HeldCall(const HeldCall&) = delete;
-  HeldCall& operator=(const HeldCall&) = delete;
-  void release() {
-    const std::lock_guard lock(mutex_);
-    released_ = true;
-    cuda_double_hold_call(nullptr);
-    changed_.notify_all();
-  }
-  // So many of them have been called.
-  void await(uint64_t calls) const {
-    const auto until = Clock::now() + kLong;
-    while (cuda_double_calls(function_) - before_ < calls && Clock::now() < until) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    EXPECT_GE(cuda_double_calls(function_) - before_, calls) << function_;
-  }
-
- private:
-  const char* const function_;
-  const uint64_t before_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool released_ = false, vain_ = false;
-  std::thread watch_;
-};
 
 parallax_request_t* reduce_on_host(const DeviceRank& own, uint64_t step, uint32_t variable,
                                    std::vector<float>& values) {

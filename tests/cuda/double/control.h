@@ -151,13 +151,18 @@ PARALLAX_DOUBLE_API void cuda_double_add_leaks(cuda_double_leak_source source);
 PARALLAX_DOUBLE_API void nccl_double_set_async_error(void* communicator, int code);
 /* Of communicators that do not block: each launch answers ncclInProgress, and so do the next
  * `answers` calls of ncclCommGetAsyncError, before which the communicator is not to be used. 0:
- * none. */
+ * none. -1: all of them, until something else is said. */
 PARALLAX_DOUBLE_API void nccl_double_set_launch_in_progress(int answers);
 /* 0: no window is taken, as where devices do not reach each other's memory: to register one
  * succeeds and gives none. 1, and by default: they are. */
 PARALLAX_DOUBLE_API void nccl_double_take_windows(int taken);
 /* 1: communicators that are made out of others stay in progress until 0, or an abort. */
 PARALLAX_DOUBLE_API void nccl_double_hold_splits(int held);
+/* 1: a buffer's registration, or its end, does not return until 0, or an abort of its communicator,
+ * as where it waits for a rank that is gone. */
+PARALLAX_DOUBLE_API void nccl_double_hold_registrations(int held);
+/* How many of them are being held. */
+PARALLAX_DOUBLE_API int nccl_double_held_registrations(void);
 /* Collectives that this process has launched on windows of symmetric memory. */
 PARALLAX_DOUBLE_API uint64_t nccl_double_symmetric(void);
 /* Collectives that this process has launched, and those that it finished. */

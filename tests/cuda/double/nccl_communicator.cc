@@ -141,6 +141,11 @@ ncclResult_t enter(const char* function) {
   return static_cast<ncclResult_t>(cuda_double_enter(function));
 }
 
+bool in_progress(const ncclComm& communicator) {
+  return communicator.under_way > 0 || communicator.answers_in_progress > 0 ||
+         (communicator.answers_in_progress < 0 && launches_held());
+}
+
 ncclResult_t ready(const Communicator& communicator, const char* function) {
   if (communicator == nullptr) {
     return refuse(nullptr, ncclInvalidArgument,
@@ -148,7 +153,8 @@ ncclResult_t ready(const Communicator& communicator, const char* function) {
   }
   std::unique_lock lock(communicator->mutex);
   if (communicator->error != ncclSuccess) return communicator->error;
-  const bool early = communicator->under_way > 0 || communicator->answers_in_progress > 0;
+  if (communicator->registering) say(std::string(function) + ": two threads call NCCL at once");
+  const bool early = in_progress(*communicator);
   if (!early && !communicator->finalised) return ncclSuccess;
   lock.unlock();
   return refuse(communicator.get(), ncclInvalidArgument,
@@ -267,7 +273,7 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclRe
   if (own == nullptr || error == nullptr) return ncclInvalidArgument;
   const std::lock_guard lock(own->mutex);
   *error = own->error;
-  if (own->error == ncclSuccess && (own->under_way > 0 || own->answers_in_progress > 0)) {
+  if (own->error == ncclSuccess && in_progress(*own)) {
     *error = ncclInProgress;
     if (own->answers_in_progress > 0) --own->answers_in_progress;
   }

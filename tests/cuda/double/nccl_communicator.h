@@ -31,11 +31,12 @@ struct ncclComm {
   std::mutex mutex;
   std::condition_variable changed;
   std::shared_ptr<nccl_double::World> world;
-  int under_way = 0;  // inits, splits, windows and ends: ncclInProgress
-  int answers_in_progress = 0;
+  int under_way = 0;            // inits, splits, windows and ends: ncclInProgress
+  int answers_in_progress = 0;  // -1: as long as all are so
   ncclResult_t error = ncclSuccess;
   std::string last_error;
   bool finalised = false;
+  bool registering = false;  // a thread registers a buffer, or deregisters one
   uint64_t launched = 0;
   uint64_t finished = 0;
   bool executing = false;
@@ -84,6 +85,10 @@ void fail(ncclComm& communicator, ncclResult_t code, const std::string& sentence
 ncclResult_t refuse(ncclComm* communicator, ncclResult_t code, const std::string& sentence);
 // What a function that uses a communicator begins with: ncclSuccess, or what it answers.
 ncclResult_t ready(const Communicator& communicator, const char* function);
+// Its last operation is not over. With its lock.
+bool in_progress(const ncclComm& communicator);
+// Launches are in progress until a test says otherwise.
+bool launches_held();
 // Meets the other ranks of the world that the communicator's path names.
 ncclResult_t attach(ncclComm& communicator);
 bool is_blocking(const ncclConfig_t* config, bool otherwise);

@@ -32,6 +32,12 @@ std::atomic<int>& answers_in_progress() {
   return answers;
 }
 
+}  // namespace
+
+bool launches_held() { return answers_in_progress() < 0; }
+
+namespace {
+
 // One operation of a stream, alive until it is executed.
 struct Launch {
   std::vector<Collective> together;

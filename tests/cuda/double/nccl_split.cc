@@ -114,6 +114,35 @@ std::atomic<int>& splits_held() {
   return held;
 }
 
+struct HeldRegistrations {
+  std::atomic<int> held{0}, within{0};
+};
+HeldRegistrations& registrations() {
+  static HeldRegistrations all;
+  return all;
+}
+
+// A registration, or its end, by this thread alone. False: it was aborted meanwhile.
+bool enter_registration(ncclComm& own, const char* function) {
+  {
+    const std::lock_guard lock(own.mutex);
+    if (own.registering) say(std::string(function) + ": two threads call NCCL at once");
+    if (in_progress(own)) {
+      say(std::string(function) + " was called for a communicator whose last operation is in " +
+          "progress");
+    }
+    own.registering = true;
+  }
+  if (registrations().held != 0) {
+    ++registrations().within;
+    while (registrations().held != 0 && !own.aborted) std::this_thread::yield();
+    --registrations().within;
+  }
+  const std::lock_guard lock(own.mutex);
+  own.registering = false;
+  return !own.aborted;
+}
+
 Communicator child_of(const ncclComm& parent, const ncclConfig_t* config) {
   auto child = std::make_shared<ncclComm>();
   child->device = parent.device;
@@ -219,6 +248,7 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommRegister(const ncclComm_t handle, void*
   if (ncclResult_t code = nccl_double::enter("ncclCommRegister")) return code;
   const Communicator own = find(handle);
   if (ncclResult_t code = ready(own, "ncclCommRegister")) return code;
+  if (!enter_registration(*own, "ncclCommRegister")) return ncclInternalError;
   const auto pointer = reinterpret_cast<CUdeviceptr>(buffer);
   if (registration == nullptr || cuda_double_alias(pointer, bytes, own->device) == nullptr) {
     return refuse(own.get(), ncclInvalidArgument,
@@ -239,7 +269,10 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommRegister(const ncclComm_t handle, void*
 PARALLAX_DOUBLE_API ncclResult_t ncclCommDeregister(const ncclComm_t handle, void* registration) {
   if (ncclResult_t code = nccl_double::enter("ncclCommDeregister")) return code;
   const Communicator own = find(handle);
-  if (own == nullptr) return ncclInvalidArgument;
+  if (own == nullptr) {
+    return refuse(nullptr, ncclInvalidArgument, "ncclCommDeregister of a communicator that ended");
+  }
+  if (!enter_registration(*own, "ncclCommDeregister")) return ncclInternalError;
   const std::lock_guard lock(own->mutex);
   const auto found = own->registered.find(registration);
   if (found == own->registered.end()) return ncclInvalidArgument;
@@ -250,5 +283,7 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommDeregister(const ncclComm_t handle, voi
 }
 
 void nccl_double_hold_splits(int held) { splits_held() = held; }
+void nccl_double_hold_registrations(int held) { registrations().held = held; }
+int nccl_double_held_registrations() { return registrations().within; }
 
 }  // extern "C"
