@@ -288,8 +288,10 @@ void JobCalls::check_leaving() {
                                           "for")
                                     .about_peer(parts_.group.columns().rank()));
   }
-  const Goodbye::Leaver leaver = parts_.goodbye.missed(
-      parts_.phase.committing(), parts_.pipeline.window(), parts_.pipeline.voted_by_others());
+  // While a communicator forms all ranks have agreed, and one in which it has may close already.
+  const bool committing = parts_.phase.committing() && !forms_communicator();
+  const Goodbye::Leaver leaver = parts_.goodbye.missed(committing, parts_.pipeline.window(),
+                                                       parts_.pipeline.voted_by_others());
   if (leaver.before.empty()) return;
   parts_.failure.fail(peer_lost(rank_name(parts_.group.columns().map(), leaver.rank) +
                                 " closed the job " + leaver.before + ", which other ranks wait for")

@@ -195,6 +195,20 @@ TEST_F(ModuleParts, ThoseThatOverlapAtOnceAreNotMixedUp) {
   }
 }
 
+// Given ranks that close a part at once, each when its own commit is over, expect the others'
+// commits to be over in their own time.
+TEST_F(ModuleParts, ACommitIsOverForWhoeverClosesFirst) {
+  run(3, add_one, [](DeviceRank& own) {
+    sum(own, 6);
+    for (int i = 0; i < 20; ++i) {
+      DeviceRank part = part_of(own, {0, 1, 2});
+      EXPECT_EQ(parallax_commit(part.job), PARALLAX_OK) << parallax_last_error();
+      check(parallax_close(part.job));
+    }
+    sum(own, 6);
+  });
+}
+
 // ---- what ends it
 
 // A part of the first two of three ranks, whose commit fails, and what it says.
