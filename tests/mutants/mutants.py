@@ -279,4 +279,9 @@ MUTANTS = [
            "outbox.send_bytes(other, header, std::as_bytes(std::span(told)));",
            "if (notice != SectionKind::kLost) {\n"
            "      outbox.send_bytes(other, header, std::as_bytes(std::span(told)));\n    }"),
+    Mutant("held_beside_a_waiter",
+           "what a call sends is left to the next one beside a waiter, who may sleep over it",
+           "src/job/progress.h",
+           "return !manual_ && parking_.waiters() == 0 && !driver_blocked_ &&",
+           "return !manual_ && !driver_blocked_ &&"),
 ]
