@@ -43,10 +43,11 @@ from ._version import __version__
 
 __all__ = [
     "Aborted", "Canceled", "Collective", "Constant", "DType", "DeviceArray", "ForkedJob",
-    "FromRank0", "IOFailure", "InternalError", "InvalidArgument", "InvalidState", "Job", "JobInfo",
-    "LimitExceeded", "LogLevel", "Memory", "Method", "Mismatch", "Normal", "Op", "ParallaxError",
-    "PeerLost", "Phase", "Placement", "PlanMode", "Rates", "Reduction", "Report", "Request", "Rows",
-    "Rule", "RuleBlock", "Status", "Step", "StepInfo", "StoredRows", "Tag", "Timeout",
-    "TruncatedNormal", "Uniform", "Unsupported", "Variable", "__version__", "core_path", "library_path", "library_version",
-    "open", "set_log_callback", "unique_id", "wait_all",
+    "FromRank0", "IOFailure", "InternalError", "InvalidArgument", "InvalidState", "Job",
+    "JobInfo", "LimitExceeded", "LogLevel", "Memory", "Method", "Mismatch", "Normal", "Op",
+    "ParallaxError", "PeerLost", "Phase", "Placement", "PlanMode", "Rates", "Reduction", "Report",
+    "Request", "Rows", "Rule", "RuleBlock", "Status", "Step", "StepInfo", "StoredRows", "Tag",
+    "Timeout", "TruncatedNormal", "Uniform", "Unsupported", "Variable", "__version__",
+    "core_path", "library_path", "library_version", "open", "set_log_callback", "unique_id",
+    "wait_all",
 ]
