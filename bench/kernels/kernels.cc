@@ -23,6 +23,7 @@
 #include "base/vector_code.h"
 #include "server/update_rules.h"
 #include "tool/bench/workload.h"
+#include "tool/bench/zipf.h"
 #include "variable/partition.h"
 #include "variable/rule_table.h"
 

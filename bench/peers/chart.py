@@ -10,18 +10,18 @@ from charts import Chart  # noqa: E402
 COLORS = {"alloc": "#1a73e8", "private": "#188038"}
 
 
-def write_ratios(path, rows, options):
+def write_ratios(path, rows, options, what):
     """Best peer's time over ours by step, with bounds; above 1 ours is faster."""
     drawn = [row for row in rows if row["best_peer"]]
     if not drawn:
         return False
-    highest = max(figures["step_ratio"][2] for row in drawn for figures in row["ours"].values())
+    highest = max(row["ours"][variant]["step_ratio"][2] for row in drawn for variant in COLORS)
     where = "one host" if options.hosts == 1 else f"{options.hosts} hosts"
-    chart = Chart(f"AllReduce on {where}, beside the best peer of each step",
+    chart = Chart(f"{what} on {where}, beside the best peer of each step",
                   f"{options.ranks} ranks a host; whole step, median and 95% bounds; above 1 ours "
                   "takes less time",
                   (-0.5, len(drawn) - 0.5), (0, max(1.5, highest * 1.05)),
-                  "best peer's time / ours", "what a step reduces")
+                  "best peer's time / ours", "step")
     bottom = chart.y(chart.y0)
     for at, row in enumerate(drawn):
         chart.text(chart.x(at), bottom + 20, row["step"], size=11, anchor="middle")

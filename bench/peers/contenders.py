@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 
+from figures import quantile
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
 AGENT = os.path.join(HERE, "agent")
@@ -33,6 +35,7 @@ class Contender:
         self.name, self.kind = name, kind
         self._variants, self._list_variants = variants, list_variants or variants
         self._start = start
+        self.refills = False
         self._processes, self._commands, self._answers = [], [], []
         self._log = None
 
@@ -58,19 +61,26 @@ class Contender:
                     start_new_session=True))
 
     def run(self, variant, step, iterations, timeout_s):
-        """Figures of the slowest rank, in us: (reduce, reduce p99, step, step p99)."""
-        line = f"{variant} {step.words()} {iterations}\n".encode()
+        """Figures of the slowest rank of each iteration, in us: (result, its p99, step, its
+        p99)."""
+        line = f"{variant} {step.words()} {iterations} {int(self.refills)}\n".encode()
         for command in self._commands:
-            os.write(command, line)
-        worst = [0.0] * 4
+            self._write(command, line)
+        slowest = None
         for rank, answer in enumerate(self._answers):
-            text = self._read_line(rank, answer, timeout_s)
-            *times, wrong = map(int, text.split())
+            wrong, *times = map(int, self._read_line(rank, answer, timeout_s).split())
             if wrong:
                 raise Failed(f"{self.name}, {variant}: {wrong} wrong numbers of {step.name} on "
                              f"rank {rank}")
-            worst = [max(have, ns / 1000) for have, ns in zip(worst, times)]
-        return worst
+            slowest = times if slowest is None else list(map(max, slowest, times))
+        results, steps = sorted(slowest[::2]), sorted(slowest[1::2])
+        return [ns / 1000 for ns in (quantile(results, 0.5), quantile(results, 0.99),
+                                     quantile(steps, 0.5), quantile(steps, 0.99))]
+
+    @staticmethod
+    def _write(end, line):
+        while line:
+            line = line[os.write(end, line):]
 
     def _read_line(self, rank, answer, timeout_s):
         text = b""
@@ -78,7 +88,7 @@ class Contender:
         while not text.endswith(b"\n"):
             ready, _, _ = select.select([answer], [], [], 0.2)
             if ready:
-                text += os.read(answer, 4096)
+                text += os.read(answer, 1 << 16)
             elif any(process.poll() is not None for process in self._processes):
                 raise Failed(f"{self.name}: ended before rank {rank} had answered: "
                              f"{self._last_words()}")
@@ -119,9 +129,8 @@ def _ranks(setup, command_of, environment=None):
             for rank in range(setup.world)]
 
 
-def _ours(setup, folder):
-    program = _program(setup, "parallax_peer_ours")
-    steps = ";".join(step.words() for step in setup.steps)
+def _our_ranks(setup, folder, name, *words):
+    program = _program(setup, name)
     secret = secrets.token_hex(32)
 
     def environment(rank):
@@ -133,7 +142,17 @@ def _ours(setup, folder):
                        PARALLAX_NET_DEVICE=setup.interface)
         return own
     os.makedirs(os.path.join(folder, "meet"), mode=0o700)
-    return _ranks(setup, lambda rank: [program, folder, steps], environment)
+    return _ranks(setup, lambda rank: [program, folder, str(rank), str(setup.world), *words],
+                  environment)
+
+
+def _ours(setup, folder):
+    return _our_ranks(setup, folder, "parallax_peer_ours",
+                      ";".join(step.words() for step in setup.steps))
+
+
+def _ours_sparse(setup, folder):
+    return _our_ranks(setup, folder, "parallax_peer_ours_sparse")
 
 
 def _limit(setup, folder):
@@ -144,6 +163,13 @@ def _limit(setup, folder):
     largest = max(step.bytes + 64 * len(step.tensors) for step in setup.steps)
     return _ranks(setup, lambda rank: [program, folder, str(rank), str(setup.world), str(largest),
                                        memory])
+
+
+def _limit_sparse(setup, folder):
+    if setup.hosts > 1:
+        raise Absent("the limit of shared memory is one host's")
+    program = _program(setup, "parallax_peer_limit_sparse")
+    return [([program, folder, str(setup.world)], os.environ)]
 
 
 def _wire(setup, folder):
@@ -180,6 +206,9 @@ def _by_mpirun(setup, yielding, words, program):
     return [(setup.on_host(0, command + program), environment)]
 
 
+# How peers exchange rows: see mpi_ways.h.
+METHODS = ("gather", "gather-merged", "owners", "ranges")
+
 # Open MPI takes UCX of itself only where there is a device of RDMA.
 ANY_UCX = ("--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any")
 SHARED = "posix,sysv,cma,self"
@@ -195,10 +224,10 @@ def _ucx(setup):
     return ["--mca", "pml", "ucx", *ANY_UCX, "-x", f"UCX_TLS={transports}"]
 
 
-def _openmpi(transport, yielding):
+def _openmpi(transport, yielding, name="parallax_peer_mpi"):
     def start(setup, folder):
         _mpirun()
-        program = _program(setup, "parallax_peer_mpi", " (Debian: libopenmpi-dev)")
+        program = _program(setup, name, " (Debian: libopenmpi-dev)")
         return _by_mpirun(setup, yielding, transport(setup), [program, folder])
     return start
 
@@ -239,7 +268,17 @@ def _horovod(setup, folder):
     return _by_mpirun(setup, True, _ob1(setup), program)
 
 
-def all_contenders():
+def sparse_contenders():
+    buffers = ("alloc", "private")
+    return [
+        Contender("libparallax", "ours", _ours_sparse, buffers),
+        Contender("limit", "limit", _limit_sparse, buffers),
+        *(Contender(f"openmpi-{name}{'-yield' * yielding}", "peer",
+                    _openmpi(transport, yielding, "parallax_peer_mpi_sparse"), METHODS)
+          for name, transport in (("ob1", _ob1), ("ucx", _ucx)) for yielding in (False, True))]
+
+
+def dense_contenders():
     two = ("default", "fused")
     return [
         Contender("libparallax", "ours", _ours, ("alloc", "private")),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""AllReduce: libparallax beside every other library that is installed.
+"""AllReduces and steps of row ids: libparallax beside every other library that is installed.
 
 The ranks of all contenders are started once and block; then, for each step (one tensor of a size,
 or the gradients of a model), each contender runs in turn, and again, as often as --rounds says, so
@@ -16,6 +16,12 @@ buffer); the better counts. A list is measured as one tensor of its bytes, too.
 The limit is what plain loops over shared memory take, without any check or lease; between hosts
 (--hosts), what plain sockets take for the bytes that must cross. "servers" is TensorFlow's way,
 over Open MPI: a parameter server on each host.
+
+A step of row ids looks up a row for each id, gives a gradient for each, and updates the rows: ours
+by pull, push and step_end of managed variables, peers' by hand over Open MPI: all gradients to all
+(gather, Horovod's way; gather-merged), or to the rows' owners (owners, by MPI_Alltoallv; ranges,
+TensorFlow's way). All draw the same ids by Zipf's law, sum and update by the same loops, and are
+compared with a serial oracle.
 """
 import argparse
 import contextlib
@@ -23,26 +29,30 @@ import json
 import os
 import platform
 import signal
-import statistics
 import sys
 import tempfile
 import time
 
 import chart
 import netns
-from contenders import Absent, Failed, all_contenders
-from figures import ratio, time_words
+from contenders import Absent, Failed, dense_contenders, sparse_contenders
+from report import (STEP, add_cliffs, add_methods, beside_one, print_lists, print_methods,
+                    print_rows, row_of)
 from setup import Setup
+from sparse_steps import STEPS, SparseStep, memory_bytes, sparse_step_of
 from steps import LISTS, one_of, step_of
 
-REDUCE, REDUCE_P99, STEP, STEP_P99 = range(4)
 ANSWER_TIMEOUT_S = 60
 DEFAULT_STEPS = "8,512,4K,32K,64K,256K,2M,16M"
 
 
 def step_argument(words):
     try:
-        return [step_of(word) for word in words.split(",")]
+        steps = [sparse_step_of(word) if word in STEPS or "x" in word else step_of(word)
+                 for word in words.split(",")]
+        if len({isinstance(step, SparseStep) for step in steps}) > 1:
+            raise ValueError("steps of row ids are measured by a run of their own")
+        return steps
     except ValueError as why:
         raise argparse.ArgumentTypeError(str(why)) from why
 
@@ -57,7 +67,10 @@ def options_of(arguments):
     parser.add_argument("--mbit", type=float, default=None,
                         help="what the link of a host carries each way, by tbf (as much as it can)")
     parser.add_argument("--sizes", "--steps", type=step_argument, default=DEFAULT_STEPS,
-                        help=f"bytes, or {', '.join(LISTS)}; with commas ({DEFAULT_STEPS})")
+                        help=f"bytes, or {', '.join(LISTS)}; of row ids {', '.join(STEPS)}, or in "
+                             f"words, as 4*1000x16x64@1.1/adagrad; with commas ({DEFAULT_STEPS})")
+    parser.add_argument("--refill", action="store_true",
+                        help="ranks write what they give anew before each step, off the clock")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--slice-ms", type=float, default=40,
                         help="about how long a contender's turn is (40)")
@@ -84,7 +97,8 @@ def say(text):
 def start_all(options, setup, folder):
     """([contenders that answer], {name: why not})"""
     there, absent = [], {}
-    for contender in all_contenders():
+    for contender in sparse_contenders() if setup.sparse else dense_contenders():
+        contender.refills = options.refill
         if contender.name in options.without.split(","):
             absent[contender.name] = "left out by --without"
             continue
@@ -174,77 +188,6 @@ def measure(contenders, steps, options, absent):
     return turns.times
 
 
-def middle(times, what):
-    return statistics.median(each[what] for each in times)
-
-
-def column(times, what):
-    return [each[what] for each in times]
-
-
-def best_of(times, step, names):
-    """(the quickest of these contenders and variants, {name: median of its quickest variant})"""
-    medians = {}
-    for (of, name, variant), each in times.items():
-        if of == step and name in names:
-            medians[name, variant] = middle(each, STEP)
-    if not medians:
-        return None, {}
-    quickest = {}
-    for (name, _), took in medians.items():
-        quickest[name] = min(took, quickest.get(name, took))
-    return min(medians, key=medians.get), quickest
-
-
-def row_of(step, times, kinds):
-    """The figures of one step; `kinds`: names of contenders by kind."""
-    best, peers = best_of(times, step, kinds.get("peer", ()))
-    way, ways = best_of(times, step, kinds.get("way", ()))
-    row = {"step": step.name, "bytes": step.bytes, "tensors": len(step.tensors), "peers_us": peers,
-           "best_peer": best and " ".join(best), "servers_us": ways, "ours": {}, "limit_us": {}}
-    for (of, name, variant), each in times.items():
-        if of != step:
-            continue
-        if name in kinds.get("limit", ()):
-            row["limit_us"][variant if name == "limit" else name] = middle(each, STEP)
-        elif name in kinds["ours"]:
-            figures = {"step_us": middle(each, STEP), "reduce_us": middle(each, REDUCE),
-                       "step_p99_us": middle(each, STEP_P99)}
-            for what, other in (("", best), ("servers_", way)):
-                if other is None:
-                    continue
-                theirs = column(times[step, *other], STEP)
-                figures[what + "step_ratio"] = ratio(theirs, column(each, STEP))
-                figures[what + "reduce_ratio"] = ratio(theirs, column(each, REDUCE))
-            row["ours"][variant] = figures
-            figures["step_tail"] = figures["step_p99_us"] / figures["step_us"]
-    if best is not None:
-        row["best_p99_us"] = middle(times[step, *best], STEP_P99)
-        row["best_tail"] = row["best_p99_us"] / middle(times[step, *best], STEP)
-    return row
-
-
-def add_cliffs(rows):
-    """To ours of each single tensor but the smallest: its time per byte over that of the size
-    before it."""
-    singles = sorted((row for row in rows if row["tensors"] == 1), key=lambda row: row["bytes"])
-    for before, row in zip(singles, singles[1:]):
-        for variant, figures in row["ours"].items():
-            own = figures["step_us"] / row["bytes"]
-            figures["cliff"] = own / (before["ours"][variant]["step_us"] / before["bytes"])
-
-
-def beside_one(row, step, one, times, kinds):
-    """To a list's row: the same bytes as one tensor, ours and the best peer's, over our list."""
-    best, _ = best_of(times, one, kinds.get("peer", ()))
-    (name,) = kinds["ours"]
-    for variant, figures in row["ours"].items():
-        ours = column(times[step, name, variant], STEP)
-        figures["own_one_ratio"] = ratio(column(times[one, name, variant], STEP), ours)
-        if best is not None:
-            figures["peer_one_ratio"] = ratio(column(times[one, *best], STEP), ours)
-
-
 def rows_of(step, contenders, options, absent):
     steps = [step, one_of(step)] if step.is_list else [step]
     times = measure(contenders, steps, options, absent)
@@ -254,60 +197,42 @@ def rows_of(step, contenders, options, absent):
     rows = [row_of(each, times, kinds) for each in steps]
     if step.is_list:
         beside_one(rows[0], *steps, times, kinds)
+    if isinstance(step, SparseStep):
+        add_methods(rows[0], step, times, kinds)
+    else:
+        for row, each in zip(rows, steps):
+            row["tensors"] = len(each.tensors)
     return rows
 
 
-def ratio_words(figures, what):
-    if what not in figures:
-        return "-"
-    value, low, high = figures[what]
-    return f"{value:.2f} ({low:.2f}-{high:.2f})"
-
-
-def table(lines):
-    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
-    for line in lines:
-        print("  ".join(word.rjust(width) for word, width in zip(line, widths)).rstrip())
-
-
-def print_rows(rows, peers):
-    lines = [["step", "alloc step", "ratio", "private step", "ratio", "best peer", "limit", *peers]]
-    for row in rows:
-        alloc, private = row["ours"]["alloc"], row["ours"]["private"]
-        limit = row["limit_us"].get("alloc", row["limit_us"].get("wire"))
-        lines.append([row["step"], time_words(alloc["step_us"]), ratio_words(alloc, "step_ratio"),
-                      time_words(private["step_us"]), ratio_words(private, "step_ratio"),
-                      row["best_peer"] or "-", "-" if limit is None else time_words(limit),
-                      *(time_words(row["peers_us"][name]) if name in row["peers_us"] else "-"
-                        for name in peers)])
-    table(lines)
-    print("p99 over median of the step; time per byte over that of the size before")
-    lines = [["step", "alloc p99", "private p99", "best peer p99", "alloc cliff", "private cliff"]]
-    for row in rows:
-        ours = [row["ours"][each] for each in ("alloc", "private")]
-        lines.append([row["step"], *(f"{each['step_tail']:.2f}" for each in ours),
-                      f"{row['best_tail']:.2f}" if "best_tail" in row else "-",
-                      *(f"{each['cliff']:.2f}" if "cliff" in each else "-" for each in ours)])
-    table(lines)
-    lists = [row for row in rows if "own_one_ratio" in row["ours"]["alloc"]]
-    if lists:
-        print("lists: time over that of our one call")
-        table([["step", "buffers", "ours as one", "best peer as one", "servers"]] + [
-            [row["step"], variant, ratio_words(figures, "own_one_ratio"),
-             ratio_words(figures, "peer_one_ratio"), ratio_words(figures, "servers_step_ratio")]
-            for row in lists for variant, figures in row["ours"].items()])
-
-
-def write(options, rows, absent):
+def write(options, setup, rows, absent):
     os.makedirs(options.out, exist_ok=True)
     with open(os.path.join(options.out, "results.json"), "w", encoding="utf-8") as file:
         json.dump({"ranks": options.ranks, "hosts": options.hosts, "mbit": options.mbit,
                    "processors": os.cpu_count(), "machine": platform.machine(),
-                   "rounds": options.rounds, "rows": rows, "absent": absent}, file, indent=1)
-    if chart.write_ratios(os.path.join(options.out, "ratios.svg"), rows, options):
+                   "refill": options.refill, "rounds": options.rounds, "rows": rows,
+                   "absent": absent}, file, indent=1)
+    what = "Steps of row ids" if setup.sparse else "AllReduce"
+    if chart.write_ratios(os.path.join(options.out, "ratios.svg"), rows, options, what):
         print(f"written to {options.out}: results.json, ratios.svg")
     else:
         print(f"written to {options.out}: results.json; no chart without a peer")
+
+
+def refuse_too_large(options, setup):
+    """Peers keep all tables in each rank, at each of their settings."""
+    if not setup.sparse:
+        return
+    with open("/proc/meminfo", encoding="ascii") as file:
+        free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
+    left_out = options.without.split(",")
+    peers = sum(contender.kind == "peer" and contender.name not in left_out
+                for contender in sparse_contenders())
+    for step in options.sizes:
+        needed = memory_bytes(step, setup.world, setup.hosts, peers)
+        if needed > 0.9 * free:
+            raise Failed(f"{step.name} takes about {needed / (1 << 30):.1f} GiB of the "
+                         f"{free / (1 << 30):.1f} that are free: leave peers out (--without)")
 
 
 def compare(options, setup):
@@ -327,11 +252,13 @@ def compare(options, setup):
     print(f"{where}{options.ranks} ranks a host; us, medians of {options.rounds} interleaved "
           "rounds; ratio: best peer / ours, all of the step")
     add_cliffs(rows)
-    print_rows(rows, list(dict.fromkeys(name for row in rows for name in row["peers_us"])))
+    print_rows(rows)
+    print_lists(rows)
+    print_methods(rows)
     for name, why in absent.items():
         print(f"absent: {name}: {why}")
     if options.out:
-        write(options, rows, absent)
+        write(options, setup, rows, absent)
 
 
 def main():
@@ -344,7 +271,9 @@ def main():
         namespaces = None
         if options.hosts > 1:
             namespaces = stack.enter_context(netns.Namespaces(options.hosts, options.mbit))
-        compare(options, Setup(os.path.abspath(options.build), steps, options.ranks, namespaces))
+        setup = Setup(os.path.abspath(options.build), steps, options.ranks, namespaces)
+        refuse_too_large(options, setup)
+        compare(options, setup)
     return 0
 
 

@@ -4,6 +4,10 @@ import math
 import statistics
 
 
+def quantile(ordered, share):
+    return ordered[round((len(ordered) - 1) * share)]
+
+
 def median_bounds(values, confidence=0.95):
     """(low, high): between these order statistics the median lies with that confidence; the
     smallest and the largest where there are too few values for it."""

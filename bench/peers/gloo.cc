@@ -11,22 +11,25 @@
 #include <exception>
 #include <memory>
 
-#include "contender.h"
+#include "dense.h"
 
 namespace parallax::peers {
 namespace {
 
-class Gloo final : public Contender {
+class Gloo final : public Dense {
  public:
-  Gloo(int rank, int world, const std::string& folder, const std::string& interface) {
+  Gloo(uint32_t rank, uint32_t world, const std::string& folder, const std::string& interface)
+      : Dense(rank, world) {
     gloo::transport::tcp::attr where;
     where.iface = interface;
     auto device = gloo::transport::tcp::CreateDevice(where);
     gloo::rendezvous::FileStore store(folder);
-    context_ = std::make_shared<gloo::rendezvous::Context>(rank, world);
+    context_ = std::make_shared<gloo::rendezvous::Context>(static_cast<int>(rank),
+                                                           static_cast<int>(world));
     context_->connectFullMesh(store, device);
   }
 
+ protected:
   Tensors tensors(const std::string& variant, const std::vector<uint64_t>& bytes) override {
     variant_ = variant;
     tensors_ = slab_.place(bytes);
@@ -82,8 +85,8 @@ int main(int count, char** all) {
   const auto rank = static_cast<uint32_t>(std::stoul(argument(count, all, 2)));
   const auto world = static_cast<uint32_t>(std::stoul(argument(count, all, 3)));
   try {
-    Gloo gloo(static_cast<int>(rank), static_cast<int>(world), folder, argument(count, all, 4));
-    serve(gloo, rank, world, folder);
+    Gloo gloo(rank, world, folder, argument(count, all, 4));
+    serve(gloo, rank, folder);
   } catch (const std::exception& error) {
     fail(error.what());
   }

@@ -8,10 +8,8 @@
 // in one round without a closing one; `staged`, private buffers go piece by piece through shared
 // windows that stay in the cache, each rank sums its part of the piece.
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,19 +17,14 @@
 #include <cstring>
 #include <thread>
 
-#include "contender.h"
+#include "dense.h"
+#include "flags.h"
 
 namespace parallax::peers {
 namespace {
 
 constexpr uint32_t kWorldMax = 16;
 constexpr uint64_t kWindow = 32768;  // elements of a piece of `staged`
-constexpr int64_t kSpinNs = 20'000;
-
-struct alignas(64) Flag {
-  std::atomic<uint32_t> value;
-  std::atomic<uint32_t> sleeps;
-};
 
 struct Control {
   Flag given[kWorldMax];
@@ -46,11 +39,10 @@ void add_to(float* out, const float* a, uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) out[i] += a[i];
 }
 
-class Limit final : public Contender {
+class Limit final : public Dense {
  public:
   Limit(uint32_t rank, uint32_t world, uint64_t bytes_max, const std::string& path)
-      : rank_(rank),
-        world_(world),
+      : Dense(rank, world),
         crowded_(world > std::thread::hardware_concurrency()),
         stride_((std::max<uint64_t>(bytes_max, kWindow * sizeof(float)) + 8191) / 4096 * 4096) {
     const int file = open(path.c_str(), O_RDWR | O_CREAT, 0600);
@@ -65,6 +57,7 @@ class Limit final : public Contender {
     while (control_->here < world) sched_yield();
   }
 
+ protected:
   // Many tensors are one buffer here: nothing can be faster.
   Tensors tensors(const std::string& variant, const std::vector<uint64_t>& bytes) override {
     variant_ = variant;
@@ -96,37 +89,11 @@ class Limit final : public Contender {
     return rank == world_ ? count : count * rank / world_ / 16 * 16;
   }
 
-  static void post(Flag& flag, uint32_t value) {
-    flag.value.store(value);
-    if (flag.sleeps.exchange(0) != 0) {
-      syscall(SYS_futex, &flag.value, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
-    }
-  }
-
-  void await(Flag& flag, uint32_t value) const {
-    const auto there = [&] {
-      return static_cast<int32_t>(flag.value.load(std::memory_order_acquire) - value) >= 0;
-    };
-    if (there()) return;
-    const int64_t start_ns = now_ns();
-    while (true) {
-      for (int i = 0; i < 64; ++i) {
-        if (there()) return;
-        __asm__ __volatile__("" ::: "memory");
-      }
-      if (crowded_) sched_yield();
-      if (now_ns() - start_ns < kSpinNs) continue;
-      flag.sleeps.store(1);
-      const uint32_t seen = flag.value.load();
-      if (there()) return;
-      syscall(SYS_futex, &flag.value, FUTEX_WAIT, seen, nullptr, nullptr, 0);
-    }
-  }
   void all_given() {
-    for (uint32_t each = 0; each < world_; ++each) await(control_->given[each], given_);
+    for (uint32_t each = 0; each < world_; ++each) await(control_->given[each], given_, crowded_);
   }
   void all_done() {
-    for (uint32_t each = 0; each < world_; ++each) await(control_->done[each], done_);
+    for (uint32_t each = 0; each < world_; ++each) await(control_->done[each], done_, crowded_);
   }
 
   // The sum of all ranks' `at`... in the order of ranks.
@@ -180,7 +147,7 @@ class Limit final : public Contender {
       post(control_->done[rank_], ++done_);
       for (uint32_t i = 1; i < world_; ++i) {
         const uint32_t each = (rank_ + i) % world_;
-        await(control_->done[each], done_);
+        await(control_->done[each], done_, crowded_);
         const uint64_t first = begin_of(each, count), last = begin_of(each + 1, count);
         std::memcpy(&private_[at + first], place(each, parity) + first,
                     (last - first) * sizeof(float));
@@ -188,7 +155,6 @@ class Limit final : public Contender {
     }
   }
 
-  const uint32_t rank_, world_;
   const bool crowded_;  // more ranks than processors
   const uint64_t stride_;
   Control* control_ = nullptr;
@@ -210,6 +176,6 @@ int main(int count, char** all) {
   const auto world = static_cast<uint32_t>(std::stoul(argument(count, all, 3)));
   if (world > kWorldMax) fail("at most 16 ranks");
   Limit limit(rank, world, std::stoull(argument(count, all, 4)), memory);
-  serve(limit, rank, world, folder);
+  serve(limit, rank, folder);
   return 0;
 }

@@ -11,14 +11,17 @@
 #include <algorithm>
 #include <memory>
 
-#include "contender.h"
+#include "dense.h"
 #include "mpi_servers.h"
 
 namespace parallax::peers {
 namespace {
 
-class Mpi final : public Contender {
+class Mpi final : public Dense {
  public:
+  using Dense::Dense;
+
+ protected:
   Tensors tensors(const std::string& variant, const std::vector<uint64_t>& bytes) override {
     variant_ = variant;
     tensors_ = slab_.place(bytes);
@@ -66,8 +69,8 @@ int main(int count, char** all) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world);
   {
-    Mpi mpi;
-    serve(mpi, static_cast<uint32_t>(rank), static_cast<uint32_t>(world), argument(count, all, 1));
+    Mpi mpi(static_cast<uint32_t>(rank), static_cast<uint32_t>(world));
+    serve(mpi, static_cast<uint32_t>(rank), argument(count, all, 1));
   }
   MPI_Finalize();
   return 0;

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "contender.h"
+#include "dense.h"
 
 namespace parallax::peers {
 

@@ -6,6 +6,7 @@ import sys
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lm"))
 # pylint: disable=wrong-import-position
 import netns  # noqa: E402
+from sparse_steps import SparseStep  # noqa: E402
 
 
 class Setup:
@@ -15,6 +16,7 @@ class Setup:
         self.build, self.steps, self.ranks = build, steps, ranks
         self._namespaces = namespaces
         self.hosts = len(namespaces.hosts) if namespaces else 1
+        self.sparse = isinstance(steps[0], SparseStep)
         self.world = self.hosts * ranks
         self.interface = netns.DEVICE if namespaces else "lo"
 

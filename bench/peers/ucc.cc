@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <fstream>
 
-#include "contender.h"
+#include "dense.h"
 
 namespace parallax::peers {
 namespace {
@@ -56,9 +56,10 @@ class Meeting {
   uint32_t rank_, world_, round_ = 0;
 };
 
-class Ucc final : public Contender {
+class Ucc final : public Dense {
  public:
-  Ucc(uint32_t rank, uint32_t world, const std::string& folder) : meeting_(folder, rank, world) {
+  Ucc(uint32_t rank, uint32_t world, const std::string& folder)
+      : Dense(rank, world), meeting_(folder, rank, world) {
     ucc_lib_config_h lib_config = nullptr;
     expect(ucc_lib_config_read(nullptr, nullptr, &lib_config), "ucc_lib_config_read");
     ucc_lib_params_t lib_params = {};
@@ -89,6 +90,7 @@ class Ucc final : public Contender {
     expect(status, "ucc_team_create_test");
   }
 
+ protected:
   Tensors tensors(const std::string& variant, const std::vector<uint64_t>& bytes) override {
     variant_ = variant;
     tensors_ = slab_.place(bytes);
@@ -162,7 +164,7 @@ int main(int count, char** all) {
   const auto rank = static_cast<uint32_t>(std::stoul(argument(count, all, 2)));
   const auto world = static_cast<uint32_t>(std::stoul(argument(count, all, 3)));
   Ucc ucc(rank, world, folder);
-  serve(ucc, rank, world, folder);
+  serve(ucc, rank, folder);
   // What UCC keeps ends with the process.
   return 0;
 }

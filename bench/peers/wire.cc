@@ -15,7 +15,7 @@
 #include <fstream>
 #include <memory>
 
-#include "contender.h"
+#include "dense.h"
 
 namespace parallax::peers {
 namespace {
@@ -41,13 +41,17 @@ void prepare(int socket) {
   expect(fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK) == 0, "fcntl");
 }
 
-class Wire final : public Contender {
+class Wire final : public Dense {
  public:
   // Hosts have `ranks` ranks each; the first of a host is its end of the ring. `folder` is where
   // they find each other.
   Wire(uint32_t rank, uint32_t world, uint32_t ranks, const std::string& folder,
        const std::string& address)
-      : host_(rank / ranks), hosts_(world / ranks), ends_(rank % ranks == 0), zeros_(kAtOnce) {
+      : Dense(rank, world),
+        host_(rank / ranks),
+        hosts_(world / ranks),
+        ends_(rank % ranks == 0),
+        zeros_(kAtOnce) {
     if (!ends_) return;
     const int listener = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in here = address_of(address, 0);
@@ -65,6 +69,7 @@ class Wire final : public Contender {
     prepare(to_);
   }
 
+ protected:
   Tensors tensors(const std::string& /*variant*/, const std::vector<uint64_t>& bytes) override {
     const Tensors tensors = slab_.place(bytes);
     bytes_ = slab_.used() * sizeof(float) * 2 * (hosts_ - 1) / hosts_;
@@ -137,6 +142,6 @@ int main(int count, char** all) {
   const auto ranks = static_cast<uint32_t>(std::stoul(argument(count, all, 4)));
   if (ranks == 0 || world % ranks != 0) fail("hosts of unequal ranks");
   const auto wire = std::make_unique<Wire>(rank, world, ranks, folder, address);
-  serve(*wire, rank, world, folder);
+  serve(*wire, rank, folder);
   return 0;
 }

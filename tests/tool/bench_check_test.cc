@@ -15,6 +15,7 @@
 #include "tool/bench/measure.h"
 #include "tool/bench/options.h"
 #include "tool/bench/print.h"
+#include "tool/bench/zipf.h"
 #include "tool/tool.h"
 
 namespace parallax::tool::bench {

@@ -14,6 +14,7 @@ BUILD = os.path.dirname(os.environ.get("TOOL_BIN_DIR", os.path.join(ROOT, "build
 sys.path.insert(0, PEERS)
 # pylint: disable=wrong-import-position
 import figures  # noqa: E402
+import sparse_steps  # noqa: E402
 import steps  # noqa: E402
 
 
@@ -58,17 +59,72 @@ class Peers(unittest.TestCase):
                          [row["step"] for row in results["rows"]])
         for row in results["rows"]:
             self.assertLess(0, row["ours"]["alloc"]["step_us"])
-            self.assertLessEqual(row["ours"]["private"]["reduce_us"],
+            self.assertLessEqual(row["ours"]["private"]["result_us"],
                                  row["ours"]["private"]["step_us"])
             self.assertLess(0, row["limit_us"]["alloc"])
+            low_to_high = row["ours"]["alloc"]["limit_step_ratio"]
+            self.assertEqual(sorted(low_to_high), [low_to_high[at] for at in (1, 0, 2)])
         self.assertIn("own_one_ratio", results["rows"][2]["ours"]["alloc"])
         self.assertEqual("left out by --without", results["absent"]["torch-gloo"])
         self.assertIn("absent: wire: one host has no wire", done.stdout)
+
+    def test_rows_of_models_have_their_published_sizes(self):
+        steps_of = sparse_steps.STEPS
+        self.assertEqual(((793_470, 512, 2_560),), steps_of["lm1b"].tables)
+        self.assertEqual((26, 26 * 2_048), (len(steps_of["t26"].tables), steps_of["t26"].ids))
+        # The public statistics: 788 tables, 13.6 ids a sample and table.
+        many = steps_of["t788"]
+        self.assertEqual(788, len(many.tables))
+        self.assertAlmostEqual(13.6, many.ids / 788 / 16, delta=0.2)
+        self.assertEqual((10, 30_000), (min(many.tables)[0], max(many.tables)[0]))
+
+    def test_steps_of_row_ids_are_read(self):
+        step = sparse_steps.sparse_step_of("2*1000x16x64+7x1x3@0.7/adagrad")
+        self.assertEqual(((1000, 16, 64), (1000, 16, 64), (7, 1, 3)), step.tables)
+        self.assertEqual((0.7, "adagrad", 131, 4 * (2 * 16 * 64 + 3)),
+                         (step.exponent, step.rule, step.ids, step.bytes))
+        self.assertEqual("adagrad/0.7/1000x16x64,1000x16x64,7x1x3", step.words())
+        for word in ("8x0x8", "1x2", "x", "0*8x8x8", "4294967296x1x1", "8x8x8@9", "8x8x8/adam"):
+            with self.assertRaisesRegex(ValueError, "is no table|is neither a step of row ids"):
+                sparse_steps.sparse_step_of(word)
+
+    def test_memory_is_that_of_rows_that_come(self):
+        self.assertAlmostEqual(1000, sparse_steps.distinct(1000, 1, 10**6), delta=1)
+        # Of 2,560 draws by Zipf(1) of 793,470 ids, simulated: 1,592.
+        self.assertAlmostEqual(1592, sparse_steps.distinct(793_470, 1, 2_560), delta=40)
+        step = sparse_steps.STEPS["lm1b"]
+        self.assertLess(sparse_steps.memory_bytes(step, 2, 1, 4), 6 << 30)
+        self.assertLess(sparse_steps.memory_bytes(step, 2, 1, 2),
+                        sparse_steps.memory_bytes(step, 4, 1, 2))
+
+    def test_steps_of_row_ids_are_compared_with_the_oracle(self):
+        with tempfile.TemporaryDirectory() as out:
+            done = drive("--steps", "500x70x64@1.3,3*300x5x40+9x1x8/adagrad", "--ranks", "3",
+                         "--rounds", "3", "--slice-ms", "1", "--refill", "--out", out,
+                         "--without", "openmpi-ob1,openmpi-ucx,openmpi-ucx-yield")
+            self.assertEqual(0, done.returncode, done.stderr)
+            with open(os.path.join(out, "results.json"), encoding="utf-8") as file:
+                results = json.load(file)
+        self.assertTrue(results["refill"])
+        for row in results["rows"]:
+            self.assertEqual({"alloc", "private"}, set(row["ours"]))
+            self.assertLess(row["ours"]["alloc"]["result_us"], row["ours"]["alloc"]["step_us"])
+            self.assertEqual({"alloc", "private"}, set(row["limit_us"]))
+            if "openmpi-ob1-yield" not in results["absent"]:
+                self.assertEqual({"gather", "gather-merged", "owners", "ranges"},
+                                 set(row["methods"]))
+
+    def test_a_step_that_needs_more_memory_than_there_is_is_refused(self):
+        done = drive("--steps", "60000000x512x9999999@0")
+        self.assertEqual(2, done.returncode)
+        self.assertRegex(done.stderr, r"takes about \d+\.\d GiB .*leave peers out")
 
     def test_wrong_words_end_it_with_a_sentence(self):
         for words, sentence in ((("--sizes", "6"), "neither a size"),
                                 (("--ranks", "1"), "2 to 16 ranks in all"),
                                 (("--mbit", "10"), "between several --hosts"),
+                                (("--steps", "lm1b,8"), "by a run of their own"),
+                                (("--steps", "8x8"), "is no table"),
                                 (("--rounds", "2"), "at least 3")):
             done = drive(*words)
             self.assertEqual(2, done.returncode)

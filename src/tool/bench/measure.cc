@@ -15,6 +15,7 @@
 #include "tool/bench/check.h"
 #include "tool/bench/rule_model.h"
 #include "tool/bench/workload.h"
+#include "tool/bench/zipf.h"
 
 namespace parallax::tool::bench {
 

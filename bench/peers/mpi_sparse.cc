@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sparse steps over MPI in bench/peers; variants are the ways of mpi_ways.h. Which transport it
+// takes and whether it yields is said to mpirun.
+#include <map>
+
+#include "mpi_ways.h"
+
+namespace parallax::peers {
+
+void expect_mpi(int status, const char* call) {
+  if (status != MPI_SUCCESS) fail(std::string(call) + " failed");
+}
+
+namespace {
+
+class MpiSparse final : public Sparse {
+ public:
+  using Sparse::Sparse;
+
+ protected:
+  void open(const SparseStep& step) override {
+    ways_.clear();
+    whole_.reset();
+    wire_ = {};
+    step_ = step;
+    gradients_ = std::vector<float>(step.values);
+    values_ = std::vector<float>(step.values);
+  }
+
+  Buffers choose(const std::string& variant) override {
+    auto& way = ways_[variant];
+    if (way == nullptr) way = make(variant);
+    way_ = way.get();
+    return {gradients_, values_};
+  }
+  std::string tables_of(const std::string& variant) const override {
+    return gathers(variant) ? "whole" : variant;
+  }
+
+  Took run(const int64_t* ids) override { return way_->run({gradients_, values_}, ids); }
+
+ private:
+  static bool gathers(const std::string& variant) {
+    return variant == "gather" || variant == "gather-merged";
+  }
+
+  std::unique_ptr<MpiWay> make(const std::string& variant) {
+    if (gathers(variant)) {
+      if (whole_ == nullptr) whole_ = std::make_unique<TableParts>(step_, 1);
+      return gather_way(step_, *whole_, variant == "gather-merged", wire_);
+    }
+    if (variant == "owners") return owners_way(step_, wire_);
+    if (variant != "ranges") fail("no way: " + variant);
+    return ranges_way(step_, wire_);
+  }
+
+  SparseStep step_;
+  std::vector<float> gradients_, values_;
+  WireBuffers wire_;
+  std::unique_ptr<TableParts> whole_;  // of all ways that gather
+  std::map<std::string, std::unique_ptr<MpiWay>> ways_;
+  MpiWay* way_ = nullptr;
+};
+
+}  // namespace
+}  // namespace parallax::peers
+
+// FOLDER
+int main(int count, char** all) {
+  using namespace parallax::peers;
+  MPI_Init(&count, &all);
+  int rank = 0, world = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &world);
+  {
+    MpiSparse mpi(static_cast<uint32_t>(rank), static_cast<uint32_t>(world));
+    serve(mpi, static_cast<uint32_t>(rank), argument(count, all, 1));
+  }
+  MPI_Finalize();
+  return 0;
+}

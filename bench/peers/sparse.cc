@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ids, gradients and the oracle. See sparse.h.
+#include "sparse.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+#include <unordered_map>
+
+#include "tool/bench/zipf.h"
+
+namespace parallax::peers {
+namespace {
+
+// So many ids of a rank in all batches together, and so many batches at most: rows of the first
+// ones are not in the caches any more as they come again.
+constexpr uint64_t kIdsMax = 400'000;
+constexpr uint64_t kBatchesMax = 16;
+constexpr float kTolerance = 1e-5F;  // of Adagrad, relative; sums and SGD are exact
+
+uint64_t batch_count(const SparseStep& step) {
+  return std::clamp<uint64_t>(kIdsMax / step.ids, 2, kBatchesMax);
+}
+
+std::vector<int64_t> ids_of(const SparseStep& step, size_t table, uint32_t rank, uint64_t batch) {
+  const auto& each = step.tables[table];
+  return tool::bench::draw_ids(each.rows, step.exponent, table * kBatchesMax + batch, rank,
+                               each.ids);
+}
+
+// Small whole numbers: every sum is exact, in any order.
+float gradient_of(uint32_t rank, uint64_t id_at, uint64_t column) {
+  return static_cast<float>(1 + (id_at * 7 + column * 3 + rank * 5) % 7);
+}
+
+void fill_gradients(const SparseStep& step, uint32_t rank, float* gradients) {
+  for (const auto& table : step.tables) {
+    for (uint64_t at = 0; at < table.ids; ++at) {
+      for (uint64_t column = 0; column < table.width; ++column) {
+        *gradients++ = gradient_of(rank, table.first_id + at, column);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+SparseStep SparseStep::read(const std::string& words) {
+  SparseStep step;
+  std::istringstream parts(words);
+  std::string rule, exponent, tables, each;
+  if (!std::getline(parts, rule, '/') || !std::getline(parts, exponent, '/') ||
+      !std::getline(parts, tables) || (rule != "sgd" && rule != "adagrad")) {
+    fail("no step of row ids: " + words);
+  }
+  step.rule = rule == "sgd" ? Rule::kSgd : Rule::kAdagrad;
+  step.exponent = std::stod(exponent);
+  for (std::istringstream list(tables); std::getline(list, each, ',');) {
+    Table table = {};
+    char by[2] = {};
+    std::istringstream numbers(each);
+    if (!(numbers >> table.rows >> by[0] >> table.width >> by[1] >> table.ids) ||
+        table.rows * table.width * table.ids == 0 || table.rows > INT32_MAX) {
+      fail("no table: " + each);
+    }
+    table.first_id = step.ids;
+    table.first_value = step.values;
+    step.ids += table.ids;
+    step.values += table.ids * table.width;
+    step.tables.push_back(table);
+  }
+  return step;
+}
+
+Batches::Batches(const SparseStep& step, uint32_t rank, uint64_t count)
+    : count_(count), step_ids_(step.ids) {
+  for (uint64_t batch = 0; batch < count; ++batch) {
+    for (size_t table = 0; table < step.tables.size(); ++table) {
+      const auto ids = ids_of(step, table, rank, batch);
+      ids_.insert(ids_.end(), ids.begin(), ids.end());
+    }
+  }
+}
+
+Oracle::Oracle(const SparseStep& step, uint32_t rank, uint32_t world) : step_(step) {
+  uint64_t values = 0;
+  for (size_t table = 0; table < step.tables.size(); ++table) {
+    const auto& each = step.tables[table];
+    std::unordered_map<int64_t, uint32_t> known;
+    for (const int64_t id : ids_of(step, table, rank, 0)) {
+      const auto [at, is_new] = known.emplace(id, static_cast<uint32_t>(all_.size()));
+      row_of_.push_back(at->second);
+      if (!is_new) continue;
+      all_.push_back({each.width, values});
+      values += each.width;
+    }
+    sums_.resize(values);
+    for (uint32_t of = 0; of < world; ++of) {
+      uint64_t id_at = each.first_id;
+      for (const int64_t id : ids_of(step, table, of, 0)) {
+        const auto found = known.find(id);
+        for (uint64_t column = 0; found != known.end() && column < each.width; ++column) {
+          sums_[all_[found->second].first + column] += gradient_of(of, id_at, column);
+        }
+        ++id_at;
+      }
+    }
+  }
+  rows_.resize(values);
+  state_.resize(values);
+}
+
+void Oracle::apply() {
+  for (const auto& row : all_) {
+    update(step_.rule, &rows_[row.first], &state_[row.first], &sums_[row.first], row.width);
+  }
+}
+
+uint64_t Oracle::count_wrong(std::span<const float> values) const {
+  const float tolerance = step_.rule == Rule::kSgd ? 0 : kTolerance;
+  uint64_t wrong = 0;
+  const float* value = values.data();
+  for (const uint32_t of : row_of_) {
+    const float* want = &rows_[all_[of].first];
+    for (uint64_t column = 0; column < all_[of].width; ++column, ++want, ++value) {
+      // What is not a number is wrong, too.
+      if (!(std::fabs(*value - *want) <= tolerance * std::fabs(*want))) ++wrong;
+    }
+  }
+  return wrong;
+}
+
+uint64_t Sparse::check(const std::string& variant, const std::string& words) {
+  if (words != words_) {
+    step_ = SparseStep::read(words);
+    words_ = words;
+    batches_ = std::make_unique<Batches>(step_, rank_, batch_count(step_));
+    oracles_.clear();
+    open(step_);
+  }
+  buffers_ = choose(variant);
+  auto& oracle = oracles_[tables_of(variant)];
+  if (oracle == nullptr) oracle = std::make_unique<Oracle>(step_, rank_, world_);
+  fill_gradients(step_, rank_, buffers_.gradients.data());
+  run(batches_->ids(0));
+  uint64_t wrong = oracle->count_wrong(buffers_.values);
+  oracle->apply();
+  refill();
+  run(batches_->ids(0));
+  wrong += oracle->count_wrong(buffers_.values);
+  return wrong;
+}
+
+// Gradients of zeros leave the tables as they are.
+void Sparse::refill() {
+  std::memset(buffers_.gradients.data(), 0, buffers_.gradients.size_bytes());
+}
+
+Took Sparse::iterate() { return run(batches_->ids(++steps_ % batches_->count())); }
+
+}  // namespace parallax::peers

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of row ids in bench/peers. Every rank draws ids of each table by Zipf's law, looks their
+// rows up, a row for each id, and gives a gradient for each; all of a row's gradients, of all
+// ranks, are summed, and the rule updates it once. The same ids, gradients and rules for all
+// contenders, and a serial oracle that each is compared with.
+//
+// WORDS of a command: RULE/EXPONENT/TABLE,TABLE..., a table ROWSxWIDTHxIDS: sgd/1/793470x512x2560.
+#ifndef PARALLAX_BENCH_PEERS_SPARSE_H_
+#define PARALLAX_BENCH_PEERS_SPARSE_H_
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "contender.h"
+
+namespace parallax::peers {
+
+inline constexpr float kLearningRate = 0.5F;
+inline constexpr float kEpsilon = 1e-10F;
+
+enum class Rule : uint8_t { kSgd, kAdagrad };
+
+struct Table {
+  uint64_t rows, width, ids;  // ids: of a rank and a step
+  uint64_t first_id;          // of all tables' ids side by side
+  uint64_t first_value;       // of their rows
+};
+
+struct SparseStep {
+  Rule rule = Rule::kSgd;
+  double exponent = 1;
+  std::vector<Table> tables;
+  uint64_t ids = 0, values = 0;  // of a rank, of all tables
+
+  static SparseStep read(const std::string& words);
+};
+
+// Updates `row`, and `state` where the rule keeps any, by the sum of its gradients.
+inline void update(Rule rule, float* row, float* state, const float* gradient, uint64_t width) {
+  if (rule == Rule::kSgd) {
+    for (uint64_t at = 0; at < width; ++at) row[at] -= kLearningRate * gradient[at];
+    return;
+  }
+  for (uint64_t at = 0; at < width; ++at) {
+    state[at] += gradient[at] * gradient[at];
+    row[at] -= kLearningRate * gradient[at] / (std::sqrt(state[at]) + kEpsilon);
+  }
+}
+
+// Ids of a rank in some steps, after which they come again.
+class Batches {
+ public:
+  Batches(const SparseStep& step, uint32_t rank, uint64_t count);
+  uint64_t count() const { return count_; }
+  // Of all tables.
+  const int64_t* ids(uint64_t batch) const { return &ids_[batch * step_ids_]; }
+
+ private:
+  uint64_t count_, step_ids_;
+  std::vector<int64_t> ids_;
+};
+
+// What a serial program has of the rows that a rank looks up in batch 0.
+class Oracle {
+ public:
+  Oracle(const SparseStep& step, uint32_t rank, uint32_t world);
+  // All ranks give what fill_gradients() wrote, for batch 0.
+  void apply();
+  // How many of the numbers that were looked up for batch 0 are wrong.
+  uint64_t count_wrong(std::span<const float> values) const;
+
+ private:
+  struct Row {
+    uint64_t width, first;  // in sums_, rows_, state_
+  };
+
+  const SparseStep step_;
+  std::vector<Row> all_;
+  std::vector<uint32_t> row_of_;  // of each id of this rank
+  std::vector<float> sums_, rows_, state_;
+};
+
+// What a rank gives and what it looked up: of each table, its ids' rows side by side.
+struct Buffers {
+  std::span<float> gradients, values;
+};
+
+class Sparse : public Contender {
+ public:
+  Sparse(uint32_t rank, uint32_t world) : rank_(rank), world_(world) {}
+
+  uint64_t check(const std::string& variant, const std::string& words) final;
+  uint64_t warm_ups() const final { return batches_->count(); }
+  void refill() final;
+  Took iterate() final;
+
+ protected:
+  // Begins with a kind of step: its tables are zeros.
+  virtual void open(const SparseStep& step) = 0;
+  // Where gradients and the rows that are looked up lie. Good until the next call.
+  virtual Buffers choose(const std::string& variant) = 0;
+  // Variants of one name here have the same tables.
+  virtual std::string tables_of(const std::string& /*variant*/) const { return ""; }
+  // A step with these ids.
+  virtual Took run(const int64_t* ids) = 0;
+
+  const uint32_t rank_, world_;
+
+ private:
+  std::string words_;
+  SparseStep step_;
+  std::unique_ptr<Batches> batches_;
+  std::map<std::string, std::unique_ptr<Oracle>> oracles_;  // by tables_of()
+  Buffers buffers_;
+  uint64_t steps_ = 0;
+};
+
+}  // namespace parallax::peers
+
+#endif  // PARALLAX_BENCH_PEERS_SPARSE_H_

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of row ids in bench/peers: the tables, and how many ids of each a rank has.
+
+Names are of published models and of sizes that users asked for; any other step is written as
+TABLE+TABLE..., a table ROWSxWIDTHxIDS, COUNT*ROWSxWIDTHxIDS for some alike, then @EXPONENT of
+Zipf's law (1) and /adagrad for that rule (sgd): 26*100000x16x2048@1.2/adagrad."""
+import functools
+import math
+import re
+from dataclasses import dataclass
+
+FLOAT = 4
+PAGE = 4096
+BATCHES_MAX, IDS_OF_BATCHES = 16, 400_000  # as sparse.cc
+WORD = re.compile(r"([0-9x*+]+)(?:@([0-9]+(?:\.[0-9]+)?))?(?:/(sgd|adagrad))?")
+TABLE = re.compile(r"(?:([0-9]{1,4})\*)?([0-9]{1,10})x([0-9]{1,5})x([0-9]{1,7})")
+
+
+@functools.cache
+def distinct(rows, exponent, draws):
+    """About how many of `rows` come in so many draws by Zipf's law."""
+    edges = sorted({round(rows ** (at / 60)) for at in range(61)} | {1})
+    spans = [(low, high) for low, high in zip(edges, edges[1:] + [rows + 1]) if high > low]
+    weights = [((low + high - 1) / 2) ** -exponent for low, high in spans]
+    total = sum(weight * (high - low) for weight, (low, high) in zip(weights, spans))
+    return sum((high - low) * -math.expm1(-draws * weight / total)
+               for weight, (low, high) in zip(weights, spans))
+
+
+@dataclass(frozen=True)
+class SparseStep:
+    name: str
+    tables: tuple  # of each (rows, numbers a row, ids of a rank and step)
+    exponent: float = 1
+    rule: str = "sgd"
+    is_list = False
+
+    @property
+    def bytes(self):
+        """Of a rank's gradients, a row for each id."""
+        return FLOAT * sum(width * ids for _, width, ids in self.tables)
+
+    @property
+    def ids(self):
+        return sum(ids for _, _, ids in self.tables)
+
+    def words(self):
+        tables = ",".join("x".join(map(str, table)) for table in self.tables)
+        return f"{self.rule}/{self.exponent:g}/{tables}"
+
+    def table_bytes(self, world):
+        """About so much of one copy of the tables is ever touched: pages of rows that come."""
+        draws = world * min(max(IDS_OF_BATCHES // self.ids, 2), BATCHES_MAX)
+        touched = sum(min(rows * width * FLOAT, distinct(rows, self.exponent, draws * ids)
+                          * max(width * FLOAT, PAGE)) for rows, width, ids in self.tables)
+        return touched * (2 if self.rule == "adagrad" else 1)
+
+
+def lm1b(name, width=512, exponent=1, rule="sgd"):
+    """The embedding of Jozefowicz et al., 2016, with batches of 128 x 20 words."""
+    return SparseStep(name, ((793_470, width, 2_560),), exponent, rule)
+
+
+def tables_788():
+    """As uneven as facebookresearch/dlrm_datasets' 788 tables: each from 10 to 30,000 rows, evenly
+    by their logarithm, and from 1 to 56 ids of a sample, 13.6 on the average; 16 samples."""
+    tables = []
+    for at in range(788):
+        rows = 10 * 3000 ** (at / 787)
+        ids = 16 * 56 ** ((at * 389 % 788) / 787)  # in an order of its own
+        tables.append((round(rows), 16, round(ids)))
+    return SparseStep("t788", tuple(tables), 1.2)
+
+
+STEPS = {step.name: step for step in (
+    lm1b("lm1b"), lm1b("w64", 64), lm1b("w16", 16), lm1b("zipf0.7", exponent=0.7),
+    lm1b("zipf1.3", exponent=1.3), lm1b("adagrad", rule="adagrad"),
+    SparseStep("t26", ((100_000, 16, 2_048),) * 26),
+    SparseStep("t100", ((100_000, 16, 2_048),) * 100), tables_788(),
+    SparseStep("rows100", ((100_000, 16, 100),)),
+    SparseStep("rows100k-16", ((1_000_000, 16, 100_000),)),
+    SparseStep("rows100k-128", ((1_000_000, 128, 100_000),)))}
+
+
+def sparse_step_of(word):
+    """A name, or a step in words. ValueError for what is neither."""
+    if word in STEPS:
+        return STEPS[word]
+    tables = []
+    match = WORD.fullmatch(word)
+    for each in match[1].split("+") if match else []:
+        table = TABLE.fullmatch(each)
+        numbers = tuple(map(int, table.groups("1"))) if table else (0,)
+        if 0 in numbers or not numbers[1] < 1 << 31:
+            raise ValueError(f"'{each}' of '{word}' is no table: ROWSxWIDTHxIDS, at least one of "
+                             "each, or COUNT* some alike")
+        tables += [numbers[1:]] * numbers[0]
+    if not tables or not 0 <= float(match[2] or 1) <= 3:
+        raise ValueError(f"'{word}' is neither a step of row ids, such as 1000x16x64@1.1/adagrad, "
+                         f"nor one of {', '.join(STEPS)}")
+    return SparseStep(word, tuple(tables), float(match[2] or 1), match[3] or "sgd")
+
+
+def memory_bytes(step, world, hosts, peers):
+    """About what a run of the step needs, with so many sets of ranks of peers."""
+    given = step.bytes
+    # Of a rank of a peer: all tables, its parts of two cuts, and buffers to and from all ranks.
+    peer = step.table_bytes(world) * (1 + 2 / world) + given * (2 * world + 4)
+    ours = step.table_bytes(world) + world * given * 8
+    limit = step.table_bytes(world) + world * given * 5 if hosts == 1 else 0
+    return math.ceil(peer * world * peers + ours + limit)
