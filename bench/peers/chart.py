@@ -6,6 +6,7 @@ import sys
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lm"))
 # pylint: disable=wrong-import-position
 from charts import Chart  # noqa: E402
+from figures import ranks_words  # noqa: E402
 
 COLORS = {"alloc": "#1a73e8", "private": "#188038"}
 
@@ -18,8 +19,8 @@ def write_ratios(path, rows, options, what):
     highest = max(row["ours"][variant]["step_ratio"][2] for row in drawn for variant in COLORS)
     where = "one host" if options.hosts == 1 else f"{options.hosts} hosts"
     chart = Chart(f"{what} on {where}, beside the best peer of each step",
-                  f"{options.ranks} ranks a host; whole step, median and 95% bounds; above 1 ours "
-                  "takes less time",
+                  f"{ranks_words(options.ranks)} ranks a host; whole step, median and 95% bounds; "
+                  "above 1 ours takes less time",
                   (-0.5, len(drawn) - 0.5), (0, max(1.5, highest * 1.05)),
                   "best peer's time / ours", "step")
     bottom = chart.y(chart.y0)

@@ -29,6 +29,7 @@ void serve(Contender& contender, uint32_t rank, const std::string& folder) {
       if (refill) contender.refill();
       took = contender.iterate();
     }
+    contender.settle();
     answers << wrong;
     for (const auto& took : times) answers << ' ' << took.result_ns << ' ' << took.step_ns;
     answers << std::endl;

@@ -47,6 +47,9 @@ class Contender {
   // Writes what this rank gives anew.
   virtual void refill() = 0;
   virtual Took iterate() = 0;
+  // Returns when nobody waits for this rank any more, which then blocks until the next command:
+  // what an exchange sent last may want its sender to make progress.
+  virtual void settle() {}
 };
 
 // Serves commands until there are none. The FIFOs are `folder`/RANK.in and RANK.out.

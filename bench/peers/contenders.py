@@ -10,6 +10,7 @@ import sys
 import time
 
 from figures import quantile
+from steps import DTYPES
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
@@ -28,11 +29,13 @@ class Contender:
     """Ranks of one library, which block until they are told to run.
 
     `kind`: "ours", "peer", "limit" (a bound of the machine), or "way" (how another system does it,
-    which is no peer). `variants` of a step of one tensor, `list_variants` of one of many.
+    which is no peer). `variants` of a step of one tensor, `list_variants` of one of many. `dtypes`:
+    those that it knows; of others it is absent.
     """
 
-    def __init__(self, name, kind, start, variants=("default",), list_variants=None):
-        self.name, self.kind = name, kind
+    def __init__(self, name, kind, start, variants=("default",), list_variants=None,
+                 dtypes=("f32",)):
+        self.name, self.kind, self.dtypes = name, kind, dtypes
         self._variants, self._list_variants = variants, list_variants or variants
         self._start = start
         self.refills = False
@@ -43,6 +46,9 @@ class Contender:
         return self._list_variants if step.is_list else self._variants
 
     def start(self, setup, folder):
+        dtype = setup.steps[0].dtype
+        if dtype not in self.dtypes:
+            raise Absent(f"knows no {dtype} here")
         folder = os.path.join(folder, self.name)
         os.makedirs(folder)
         for rank in range(setup.world):
@@ -177,8 +183,8 @@ def _wire(setup, folder):
         raise Absent("one host has no wire")
     program = _program(setup, "parallax_peer_wire")
     return _ranks(setup, lambda rank: [
-        program, folder, str(rank), str(setup.world), str(setup.ranks),
-        setup.address(setup.host_of(rank))])
+        program, folder, str(rank), str(setup.world), str(setup.host_of(rank)), str(setup.hosts),
+        str(int(setup.is_first(rank))), setup.address(setup.host_of(rank))])
 
 
 def _mpirun():
@@ -199,7 +205,8 @@ def _by_mpirun(setup, yielding, words, program):
         command.append("--allow-run-as-root")
     environment = os.environ
     if setup.hosts > 1:
-        hosts = ",".join(f"{setup.address(host)}:{setup.ranks}" for host in range(setup.hosts))
+        hosts = ",".join(f"{setup.address(host)}:{count}"
+                         for host, count in enumerate(setup.ranks))
         command += ["--host", hosts, "--mca", "plm_rsh_agent", AGENT,
                     "--mca", "oob_tcp_if_include", setup.interface]
         environment = dict(os.environ, PEERS_HOSTS=setup.agent_words())
@@ -281,16 +288,17 @@ def sparse_contenders():
 def dense_contenders():
     two = ("default", "fused")
     return [
-        Contender("libparallax", "ours", _ours, ("alloc", "private")),
+        Contender("libparallax", "ours", _ours, ("alloc", "private", "alloc-onewait"),
+                  dtypes=DTYPES),
         Contender("limit", "limit", _limit, ("alloc", "slots", "staged"), ("alloc", "staged")),
-        Contender("wire", "limit", _wire),
+        Contender("wire", "limit", _wire, dtypes=DTYPES),
         Contender("openmpi-ob1", "peer", _openmpi(_ob1, False), list_variants=two),
         Contender("openmpi-ob1-yield", "peer", _openmpi(_ob1, True), list_variants=two),
         Contender("openmpi-ucx", "peer", _openmpi(_ucx, False), list_variants=two),
         Contender("openmpi-ucx-yield", "peer", _openmpi(_ucx, True), list_variants=two),
         Contender("ucc", "peer", _ucc, ("default", "yield"), ("default", "yield", "fused")),
         Contender("gloo", "peer", _gloo, ("default", "bcube", "hd"), two),
-        Contender("torch-gloo", "peer", _torch_gloo, list_variants=two),
+        Contender("torch-gloo", "peer", _torch_gloo, list_variants=two, dtypes=DTYPES),
         Contender("horovod", "peer", _horovod),
         Contender("tensorflow-ucx", "way", _openmpi(_ucx, True), ("servers",)),
         Contender("tensorflow-ob1", "way", _openmpi(_ob1, True), ("servers",)),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // AllReduces in bench/peers: of one tensor, or of the many of a step, which every rank gives. WORDS
-// of a command are the bytes of each, with commas.
+// of a command: DTYPE/REDUCTION/BYTES,BYTES..., the bytes of each tensor: f32/sum/4096,64.
 #ifndef PARALLAX_BENCH_PEERS_DENSE_H_
 #define PARALLAX_BENCH_PEERS_DENSE_H_
 
@@ -13,46 +13,75 @@
 
 namespace parallax::peers {
 
-using Tensors = std::vector<std::span<float>>;
+struct DenseStep {
+  uint32_t dtype = 0;  // parallax_dtype_t: F32, F16 or BF16
+  bool mean = false;   // over all ranks, else the sum
+  std::vector<uint64_t> bytes;
+
+  static DenseStep read(const std::string& words);
+  auto operator<=>(const DenseStep&) const = default;
+};
 
 class Dense : public Contender {
  public:
+  using Memory = std::vector<std::span<std::byte>>;
+
   Dense(uint32_t rank, uint32_t world) : rank_(rank), world_(world) {}
 
   uint64_t check(const std::string& variant, const std::string& words) final;
   void refill() final;
-  Took iterate() final { return allreduce(); }
 
  protected:
-  // Where the tensors of a step lie, and then their sums, in the order of their `bytes`. Good until
-  // the next call.
-  virtual Tensors tensors(const std::string& variant, const std::vector<uint64_t>& bytes) = 0;
-  // Reduces what tensors() gave last, in place.
-  virtual Took allreduce() = 0;
+  // Where the tensors of a step lie, and then their sums, in their order. Good until the next call;
+  // iterate() reduces them in place.
+  virtual Memory place(const std::string& variant, const DenseStep& step) = 0;
   // False for what moves bytes alone: there is nothing to check.
   virtual bool sums() const { return true; }
 
   const uint32_t rank_, world_;
 
  private:
-  Tensors given_;
+  Memory given_;
 };
 
-// Tensors side by side in one buffer, each on cache lines of its own: what they take, and where
-// each begins.
-uint64_t slab_elements(const std::vector<uint64_t>& bytes);
-Tensors on_slab(float* slab, const std::vector<uint64_t>& bytes);
+using Tensors = std::vector<std::span<float>>;
 
-// Tensors in one buffer that this process keeps, and the numbers in it.
+// Of contenders that know floats alone.
+class FloatDense : public Dense {
+ public:
+  using Dense::Dense;
+  Took iterate() final;
+
+ protected:
+  // As place().
+  virtual Tensors tensors(const std::string& variant, const std::vector<uint64_t>& bytes) = 0;
+  // Sums what tensors() gave last, in place.
+  virtual Took allreduce() = 0;
+  // True where allreduce() gives factor() times the sum; else that is a pass of its own.
+  virtual bool multiplies() const { return false; }
+  float factor() const { return factor_; }
+
+ private:
+  Memory place(const std::string& variant, const DenseStep& step) final;
+
+  Tensors floats_;
+  float factor_ = 1;
+};
+
+// Side by side in one buffer: with a gap where a tensor is not whole cache lines, so that each has
+// its own, or without.
+enum class Gaps : uint8_t { kNone, kToLines };
+uint64_t slab_elements(const std::vector<uint64_t>& bytes, Gaps gaps);
+Tensors on_slab(float* slab, const std::vector<uint64_t>& bytes, Gaps gaps);
+Dense::Memory memory_of(const Tensors& tensors);
+
+// Tensors in one buffer that this process keeps, on lines of their own.
 class Slab {
  public:
   Tensors place(const std::vector<uint64_t>& bytes);
-  float* data() { return values_.data(); }
-  uint64_t used() const { return used_; }
 
  private:
   std::vector<float> values_;
-  uint64_t used_ = 0;
 };
 
 // How peers fuse many tensors: copied side by side into a buffer of at most so many bytes

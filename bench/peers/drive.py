@@ -9,7 +9,8 @@ both of the same round; its bounds are 95% of its median's. Every contender's su
 every step.
 
 Ours is a whole step (begin, reduce and wait, end and wait), once from buffers of
-parallax_buffer_alloc and once from the caller's own; "reduce" is the reduce and its wait alone.
+parallax_buffer_alloc, side by side (alloc), and once from the caller's own (private); alloc-onewait
+ends the step before it waits, once for all.
 Peers reduce the tensors of a list one by one, and again fused (copied side by side into one
 buffer); the better counts. A list is measured as one tensor of its bytes, too.
 
@@ -32,15 +33,17 @@ import signal
 import sys
 import tempfile
 import time
+from dataclasses import replace
 
 import chart
 import netns
 from contenders import Absent, Failed, dense_contenders, sparse_contenders
+from figures import ranks_words
 from report import (STEP, add_cliffs, add_methods, beside_one, print_lists, print_methods,
                     print_rows, row_of)
 from setup import Setup
 from sparse_steps import STEPS, SparseStep, memory_bytes, sparse_step_of
-from steps import LISTS, one_of, step_of
+from steps import DTYPES, LISTS, REDUCTIONS, one_of, step_of
 
 ANSWER_TIMEOUT_S = 60
 DEFAULT_STEPS = "8,512,4K,32K,64K,256K,2M,16M"
@@ -57,11 +60,19 @@ def step_argument(words):
         raise argparse.ArgumentTypeError(str(why)) from why
 
 
+def counts_argument(words):
+    try:
+        return [int(word) for word in words.split(",")]
+    except ValueError as why:
+        raise argparse.ArgumentTypeError(f"'{words}' are no whole numbers") from why
+
+
 def options_of(arguments):
     parser = argparse.ArgumentParser(prog="bench/peers/run", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, default=None,
-                        help="of each host (2; 1 between hosts)")
+    parser.add_argument("--ranks", type=counts_argument, default=None,
+                        help="of each host, or of one after the other, with commas, as 3,1 (2; 1 "
+                             "between hosts)")
     parser.add_argument("--hosts", type=int, default=1,
                         help="network namespaces, joined by a bridge; needs root (1: none)")
     parser.add_argument("--mbit", type=float, default=None,
@@ -69,6 +80,9 @@ def options_of(arguments):
     parser.add_argument("--sizes", "--steps", type=step_argument, default=DEFAULT_STEPS,
                         help=f"bytes, or {', '.join(LISTS)}; of row ids {', '.join(STEPS)}, or in "
                              f"words, as 4*1000x16x64@1.1/adagrad; with commas ({DEFAULT_STEPS})")
+    parser.add_argument("--reduction", choices=REDUCTIONS, default="sum",
+                        help="of tensors; peers' mean is a pass over their sum")
+    parser.add_argument("--dtype", choices=DTYPES, default="f32", help="of tensors")
     parser.add_argument("--refill", action="store_true",
                         help="ranks write what they give anew before each step, off the clock")
     parser.add_argument("--rounds", type=int, default=15)
@@ -80,9 +94,18 @@ def options_of(arguments):
     parser.add_argument("--out", default=None, help="results.json and ratios.svg go there")
     options = parser.parse_args(arguments)
     if options.ranks is None:
-        options.ranks = 2 if options.hosts == 1 else 1
-    if not 1 <= options.hosts <= 16 or not 2 <= options.ranks * options.hosts <= 16:
+        options.ranks = [2 if options.hosts == 1 else 1]
+    if len(options.ranks) == 1 and 1 <= options.hosts <= 16:
+        options.ranks *= options.hosts
+    if len(options.ranks) != options.hosts:
+        parser.error("--ranks, --hosts: a count of ranks for all hosts, or one for each, 1 to 16")
+    if min(options.ranks) < 1 or not 2 <= sum(options.ranks) <= 16:
         parser.error("--ranks, --hosts: 2 to 16 ranks in all")
+    if (options.dtype, options.reduction) != ("f32", "sum"):
+        if isinstance(options.sizes[0], SparseStep):
+            parser.error("--dtype, --reduction: of tensors alone")
+        options.sizes = [replace(step, dtype=options.dtype, reduction=options.reduction)
+                         for step in options.sizes]
     if options.mbit is not None and (options.hosts == 1 or not 1 <= options.mbit <= 100_000):
         parser.error("--mbit: 1 to 100000, between several --hosts")
     if options.rounds < 3:
@@ -210,6 +233,7 @@ def write(options, setup, rows, absent):
     with open(os.path.join(options.out, "results.json"), "w", encoding="utf-8") as file:
         json.dump({"ranks": options.ranks, "hosts": options.hosts, "mbit": options.mbit,
                    "processors": os.cpu_count(), "machine": platform.machine(),
+                   "dtype": options.dtype, "reduction": options.reduction,
                    "refill": options.refill, "rounds": options.rounds, "rows": rows,
                    "absent": absent}, file, indent=1)
     what = "Steps of row ids" if setup.sparse else "AllReduce"
@@ -249,8 +273,9 @@ def compare(options, setup):
             stop_all(contenders)
     link = f", {options.mbit:g} Mbit/s" if options.mbit else ""
     where = f"{options.hosts} hosts{link}, " if options.hosts > 1 else ""
-    print(f"{where}{options.ranks} ranks a host; us, medians of {options.rounds} interleaved "
-          "rounds; ratio: best peer / ours, all of the step")
+    what = "row ids" if setup.sparse else f"{options.reduction} of {options.dtype}"
+    print(f"{where}{ranks_words(options.ranks)} ranks a host, {what}; us, medians of "
+          f"{options.rounds} interleaved rounds; ratio: best peer / ours, all of the step")
     add_cliffs(rows)
     print_rows(rows)
     print_lists(rows)

@@ -39,3 +39,8 @@ def size_words(size):
 
 def time_words(us):
     return f"{us:.1f}" if us < 100 else f"{us:,.0f}"
+
+
+def ranks_words(ranks):
+    """Of each host, or of all alike."""
+    return ", ".join(map(str, ranks if len(set(ranks)) > 1 else ranks[:1]))

@@ -16,10 +16,10 @@
 namespace parallax::peers {
 namespace {
 
-class Gloo final : public Dense {
+class Gloo final : public FloatDense {
  public:
   Gloo(uint32_t rank, uint32_t world, const std::string& folder, const std::string& interface)
-      : Dense(rank, world) {
+      : FloatDense(rank, world) {
     gloo::transport::tcp::attr where;
     where.iface = interface;
     auto device = gloo::transport::tcp::CreateDevice(where);

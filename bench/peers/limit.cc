@@ -39,10 +39,14 @@ void add_to(float* out, const float* a, uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) out[i] += a[i];
 }
 
-class Limit final : public Dense {
+void scale(float* out, float factor, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) out[i] *= factor;
+}
+
+class Limit final : public FloatDense {
  public:
   Limit(uint32_t rank, uint32_t world, uint64_t bytes_max, const std::string& path)
-      : Dense(rank, world),
+      : FloatDense(rank, world),
         crowded_(world > std::thread::hardware_concurrency()),
         stride_((std::max<uint64_t>(bytes_max, kWindow * sizeof(float)) + 8191) / 4096 * 4096) {
     const int file = open(path.c_str(), O_RDWR | O_CREAT, 0600);
@@ -61,11 +65,13 @@ class Limit final : public Dense {
   // Many tensors are one buffer here: nothing can be faster.
   Tensors tensors(const std::string& variant, const std::vector<uint64_t>& bytes) override {
     variant_ = variant;
-    count_ = bytes.size() == 1 ? bytes[0] / sizeof(float) : slab_elements(bytes);
-    if (variant == "alloc") return on_slab(place(rank_, 0), bytes);
-    if (private_.size() < slab_elements(bytes)) private_.resize(slab_elements(bytes));
-    return on_slab(private_.data(), bytes);
+    count_ = slab_elements(bytes, Gaps::kNone);
+    if (variant == "alloc") return on_slab(slot(rank_, 0), bytes, Gaps::kNone);
+    if (private_.size() < count_) private_.resize(count_);
+    return on_slab(private_.data(), bytes, Gaps::kNone);
   }
+
+  bool multiplies() const override { return true; }
 
   Took allreduce() override {
     const int64_t start_ns = now_ns();
@@ -81,7 +87,7 @@ class Limit final : public Dense {
   }
 
  private:
-  float* place(uint32_t rank, uint32_t parity) const {
+  float* slot(uint32_t rank, uint32_t parity) const {
     return reinterpret_cast<float*>(data_ + stride_ * (rank * 2 + parity));
   }
   // A rank's part of so many elements begins here; whole cache lines.
@@ -99,11 +105,12 @@ class Limit final : public Dense {
   // The sum of all ranks' `at`... in the order of ranks.
   void sum(float* out, uint32_t parity, uint64_t at, uint64_t count) const {
     if (world_ == 1) {
-      std::memmove(out, place(0, parity) + at, count * sizeof(float));
+      std::memmove(out, slot(0, parity) + at, count * sizeof(float));
       return;
     }
-    sum_two(out, place(0, parity) + at, place(1, parity) + at, count);
-    for (uint32_t each = 2; each < world_; ++each) add_to(out, place(each, parity) + at, count);
+    sum_two(out, slot(0, parity) + at, slot(1, parity) + at, count);
+    for (uint32_t each = 2; each < world_; ++each) add_to(out, slot(each, parity) + at, count);
+    if (factor() != 1.0F) scale(out, factor(), count);
   }
 
   void in_place() {
@@ -116,7 +123,7 @@ class Limit final : public Dense {
       const uint64_t count = std::min(kPiece, end - at);
       sum(piece, 0, at, count);
       for (uint32_t each = 0; each < world_; ++each) {
-        std::memcpy(place(each, 0) + at, piece, count * sizeof(float));
+        std::memcpy(slot(each, 0) + at, piece, count * sizeof(float));
       }
     }
     post(control_->done[rank_], ++done_);
@@ -125,7 +132,7 @@ class Limit final : public Dense {
 
   void by_slots() {
     const uint32_t parity = ++given_ & 1;
-    std::memcpy(place(rank_, parity), private_.data(), count_ * sizeof(float));
+    std::memcpy(slot(rank_, parity), private_.data(), count_ * sizeof(float));
     post(control_->given[rank_], given_);
     all_given();
     sum(private_.data(), parity, 0, count_);
@@ -137,19 +144,19 @@ class Limit final : public Dense {
     for (uint64_t at = 0; at < count_; at += kWindow) {
       const uint64_t count = std::min(kWindow, count_ - at);
       const uint32_t parity = ++given_ & 1;
-      std::memcpy(place(rank_, parity), &private_[at], count * sizeof(float));
+      std::memcpy(slot(rank_, parity), &private_[at], count * sizeof(float));
       post(control_->given[rank_], given_);
       all_given();
       const uint64_t begin = begin_of(rank_, count), end = begin_of(rank_ + 1, count);
       sum(&private_[at + begin], parity, begin, end - begin);
-      std::memcpy(place(rank_, parity) + begin, &private_[at + begin],
+      std::memcpy(slot(rank_, parity) + begin, &private_[at + begin],
                   (end - begin) * sizeof(float));
       post(control_->done[rank_], ++done_);
       for (uint32_t i = 1; i < world_; ++i) {
         const uint32_t each = (rank_ + i) % world_;
         await(control_->done[each], done_, crowded_);
         const uint64_t first = begin_of(each, count), last = begin_of(each + 1, count);
-        std::memcpy(&private_[at + first], place(each, parity) + first,
+        std::memcpy(&private_[at + first], slot(each, parity) + first,
                     (last - first) * sizeof(float));
       }
     }

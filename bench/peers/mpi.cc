@@ -17,9 +17,10 @@
 namespace parallax::peers {
 namespace {
 
-class Mpi final : public Dense {
+class Mpi final : public FloatDense {
  public:
-  using Dense::Dense;
+  using FloatDense::FloatDense;
+  void settle() override { MPI_Barrier(MPI_COMM_WORLD); }
 
  protected:
   Tensors tensors(const std::string& variant, const std::vector<uint64_t>& bytes) override {

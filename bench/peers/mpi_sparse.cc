@@ -16,6 +16,7 @@ namespace {
 class MpiSparse final : public Sparse {
  public:
   using Sparse::Sparse;
+  void settle() override { MPI_Barrier(MPI_COMM_WORLD); }
 
  protected:
   void open(const SparseStep& step) override {

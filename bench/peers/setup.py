@@ -10,18 +10,23 @@ from sparse_steps import SparseStep  # noqa: E402
 
 
 class Setup:
-    """`namespaces`: of as many hosts, or None for this machine alone. `ranks`: of each host."""
+    """`namespaces`: of as many hosts, or None for this machine alone. `ranks`: of each host, in
+    their order."""
 
     def __init__(self, build, steps, ranks, namespaces=None):
         self.build, self.steps, self.ranks = build, steps, ranks
-        self._namespaces = namespaces
-        self.hosts = len(namespaces.hosts) if namespaces else 1
         self.sparse = isinstance(steps[0], SparseStep)
-        self.world = self.hosts * ranks
+        self._namespaces = namespaces
+        self.hosts, self.world = len(ranks), sum(ranks)
         self.interface = netns.DEVICE if namespaces else "lo"
+        self._host_of = [host for host, count in enumerate(ranks) for _ in range(count)]
 
     def host_of(self, rank):
-        return rank // self.ranks
+        return self._host_of[rank]
+
+    def is_first(self, rank):
+        """Of its host."""
+        return self._host_of.index(self._host_of[rank]) == rank
 
     def address(self, host):
         return self._namespaces.address(host)

@@ -34,6 +34,7 @@ class SparseStep:
     exponent: float = 1
     rule: str = "sgd"
     is_list = False
+    dtype = "f32"
 
     @property
     def bytes(self):

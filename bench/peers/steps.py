@@ -2,11 +2,13 @@
 """What a step reduces in bench/peers: one tensor of a size, or the gradients of a model.
 
 Models are torchvision's; gradients come in the order of a backward pass, the last layer's first."""
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from figures import size_words
 
 FLOAT = 4
+DTYPES = ("f32", "f16", "bf16")
+REDUCTIONS = ("sum", "mean")
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 
 
@@ -14,6 +16,8 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 class Step:
     name: str
     tensors: tuple  # bytes of each
+    dtype: str = "f32"
+    reduction: str = "sum"
 
     @property
     def bytes(self):
@@ -24,7 +28,7 @@ class Step:
         return len(self.tensors) > 1
 
     def words(self):
-        return ",".join(map(str, self.tensors))
+        return f"{self.dtype}/{self.reduction}/{','.join(map(str, self.tensors))}"
 
 
 def _convolution(tensors, out, into, *kernel):
@@ -117,4 +121,4 @@ def step_of(word):
 
 def one_of(step):
     """One tensor of all bytes of a list."""
-    return Step(f"{step.name} as one", (step.bytes,))
+    return replace(step, name=f"{step.name} as one", tensors=(step.bytes,))

@@ -56,10 +56,10 @@ class Meeting {
   uint32_t rank_, world_, round_ = 0;
 };
 
-class Ucc final : public Dense {
+class Ucc final : public FloatDense {
  public:
   Ucc(uint32_t rank, uint32_t world, const std::string& folder)
-      : Dense(rank, world), meeting_(folder, rank, world) {
+      : FloatDense(rank, world), meeting_(folder, rank, world) {
     ucc_lib_config_h lib_config = nullptr;
     expect(ucc_lib_config_read(nullptr, nullptr, &lib_config), "ucc_lib_config_read");
     ucc_lib_params_t lib_params = {};

@@ -43,14 +43,18 @@ void prepare(int socket) {
 
 class Wire final : public Dense {
  public:
-  // Hosts have `ranks` ranks each; the first of a host is its end of the ring. `folder` is where
-  // they find each other.
-  Wire(uint32_t rank, uint32_t world, uint32_t ranks, const std::string& folder,
+  struct Place {
+    uint32_t host, hosts;
+    bool ends;  // the first rank of a host is its end of the ring
+  };
+
+  // `folder` is where the hosts find each other.
+  Wire(uint32_t rank, uint32_t world, const Place& place, const std::string& folder,
        const std::string& address)
       : Dense(rank, world),
-        host_(rank / ranks),
-        hosts_(world / ranks),
-        ends_(rank % ranks == 0),
+        host_(place.host),
+        hosts_(place.hosts),
+        ends_(place.ends),
         zeros_(kAtOnce) {
     if (!ends_) return;
     const int listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -70,14 +74,13 @@ class Wire final : public Dense {
   }
 
  protected:
-  Tensors tensors(const std::string& /*variant*/, const std::vector<uint64_t>& bytes) override {
-    const Tensors tensors = slab_.place(bytes);
-    bytes_ = slab_.used() * sizeof(float) * 2 * (hosts_ - 1) / hosts_;
-    return tensors;
+  Memory place(const std::string& /*variant*/, const DenseStep& step) override {
+    bytes_ = slab_elements(step.bytes, Gaps::kNone) * sizeof(float) * 2 * (hosts_ - 1) / hosts_;
+    return memory_of(slab_.place(step.bytes));
   }
   bool sums() const override { return false; }
 
-  Took allreduce() override {
+  Took iterate() override {
     const int64_t start_ns = now_ns();
     if (ends_) turn();
     const int64_t took_ns = now_ns() - start_ns;
@@ -133,15 +136,16 @@ class Wire final : public Dense {
 }  // namespace
 }  // namespace parallax::peers
 
-// FOLDER RANK WORLD RANKS_PER_HOST ADDRESS
+// FOLDER RANK WORLD HOST HOSTS ENDS ADDRESS
 int main(int count, char** all) {
   using namespace parallax::peers;
-  const std::string folder = argument(count, all, 1), address = argument(count, all, 5);
+  const std::string folder = argument(count, all, 1), address = argument(count, all, 7);
   const auto rank = static_cast<uint32_t>(std::stoul(argument(count, all, 2)));
   const auto world = static_cast<uint32_t>(std::stoul(argument(count, all, 3)));
-  const auto ranks = static_cast<uint32_t>(std::stoul(argument(count, all, 4)));
-  if (ranks == 0 || world % ranks != 0) fail("hosts of unequal ranks");
-  const auto wire = std::make_unique<Wire>(rank, world, ranks, folder, address);
+  const Wire::Place place = {.host = static_cast<uint32_t>(std::stoul(argument(count, all, 4))),
+                             .hosts = static_cast<uint32_t>(std::stoul(argument(count, all, 5))),
+                             .ends = argument(count, all, 6) == "1"};
+  const auto wire = std::make_unique<Wire>(rank, world, place, folder, address);
   serve(*wire, rank, folder);
   return 0;
 }

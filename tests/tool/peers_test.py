@@ -64,9 +64,35 @@ class Peers(unittest.TestCase):
             self.assertLess(0, row["limit_us"]["alloc"])
             low_to_high = row["ours"]["alloc"]["limit_step_ratio"]
             self.assertEqual(sorted(low_to_high), [low_to_high[at] for at in (1, 0, 2)])
+            self.assertEqual({"alloc", "private", "alloc-onewait"}, set(row["ours"]))
         self.assertIn("own_one_ratio", results["rows"][2]["ours"]["alloc"])
         self.assertEqual("left out by --without", results["absent"]["torch-gloo"])
         self.assertIn("absent: wire: one host has no wire", done.stdout)
+
+    def test_a_mean_and_numbers_of_16_bits_are_checked(self):
+        for words, absent in ((("--reduction", "mean"), ()),
+                              (("--dtype", "bf16"), ("limit", "openmpi-ob1-yield")),
+                              (("--dtype", "f16", "--reduction", "mean"), ("limit",))):
+            with tempfile.TemporaryDirectory() as out:
+                done = drive("--sizes", "8,100K", "--ranks", "3", "--rounds", "3",
+                             "--slice-ms", "1", "--out", out, "--without",
+                             "torch-gloo,openmpi-ob1,openmpi-ucx,openmpi-ucx-yield,ucc,"
+                             "tensorflow-ob1,tensorflow-ucx", *words)
+                self.assertEqual(0, done.returncode, done.stderr)
+                with open(os.path.join(out, "results.json"), encoding="utf-8") as file:
+                    results = json.load(file)
+            self.assertLess(0, results["rows"][1]["ours"]["alloc"]["step_us"])
+            for name in absent:
+                self.assertEqual(f"knows no {words[1]} here", results["absent"][name])
+
+    @unittest.skipUnless(os.geteuid() == 0, "network namespaces need root")
+    def test_hosts_may_have_unequal_ranks(self):
+        for word in ("4K", "300x4x50"):
+            done = drive("--hosts", "2", "--ranks", "2,1", "--steps", word, "--rounds", "3",
+                         "--slice-ms", "1", "--without", "torch-gloo,gloo,openmpi-ob1,openmpi-ucx,"
+                         "openmpi-ob1-yield,ucc,tensorflow-ob1,tensorflow-ucx")
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assertIn("2 hosts, 2, 1 ranks a host", done.stdout)
 
     def test_rows_of_models_have_their_published_sizes(self):
         steps_of = sparse_steps.STEPS
@@ -124,6 +150,9 @@ class Peers(unittest.TestCase):
                                 (("--ranks", "1"), "2 to 16 ranks in all"),
                                 (("--mbit", "10"), "between several --hosts"),
                                 (("--steps", "lm1b,8"), "by a run of their own"),
+                                (("--steps", "lm1b", "--dtype", "f16"), "of tensors alone"),
+                                (("--ranks", "3,1"), "or one for each"),
+                                (("--ranks", "3,a"), "no whole numbers"),
                                 (("--steps", "8x8"), "is no table"),
                                 (("--rounds", "2"), "at least 3")):
             done = drive(*words)
