@@ -60,7 +60,8 @@ def row_of(step, times, kinds):
 def add_methods(row, step, times, kinds):
     """To a row of row ids: each method of the peers at its best setting, beside ours."""
     row["methods"] = {}
-    peers = {key: each for key, each in times.items() if key[0] == step and key[1] in kinds["peer"]}
+    peers = {key: each for key, each in times.items()
+             if key[0] == step and key[1] in kinds.get("peer", ())}
     for method in dict.fromkeys(variant for _, _, variant in peers):
         best = min((key for key in peers if key[2] == method),
                    key=lambda key: middle(peers[key], STEP))

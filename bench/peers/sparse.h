@@ -21,7 +21,8 @@
 namespace parallax::peers {
 
 inline constexpr float kLearningRate = 0.5F;
-inline constexpr float kEpsilon = 1e-10F;
+// So large that an update tells how large the sum was: s begins as 0.
+inline constexpr float kEpsilon = 1;
 
 enum class Rule : uint8_t { kSgd, kAdagrad };
 

@@ -65,6 +65,7 @@ class Peers(unittest.TestCase):
             low_to_high = row["ours"]["alloc"]["limit_step_ratio"]
             self.assertEqual(sorted(low_to_high), [low_to_high[at] for at in (1, 0, 2)])
             self.assertEqual({"alloc", "private", "alloc-onewait"}, set(row["ours"]))
+        self.assertNotIn("wrong numbers", str(results["absent"]))
         self.assertIn("own_one_ratio", results["rows"][2]["ours"]["alloc"])
         self.assertEqual("left out by --without", results["absent"]["torch-gloo"])
         self.assertIn("absent: wire: one host has no wire", done.stdout)
@@ -81,6 +82,7 @@ class Peers(unittest.TestCase):
                 self.assertEqual(0, done.returncode, done.stderr)
                 with open(os.path.join(out, "results.json"), encoding="utf-8") as file:
                     results = json.load(file)
+            self.assertNotIn("wrong numbers", str(results["absent"]))
             self.assertLess(0, results["rows"][1]["ours"]["alloc"]["step_us"])
             for name in absent:
                 self.assertEqual(f"knows no {words[1]} here", results["absent"][name])
@@ -132,6 +134,7 @@ class Peers(unittest.TestCase):
             with open(os.path.join(out, "results.json"), encoding="utf-8") as file:
                 results = json.load(file)
         self.assertTrue(results["refill"])
+        self.assertNotIn("wrong numbers", str(results["absent"]))
         for row in results["rows"]:
             self.assertEqual({"alloc", "private"}, set(row["ours"]))
             self.assertLess(row["ours"]["alloc"]["result_us"], row["ours"]["alloc"]["step_us"])
