@@ -55,7 +55,7 @@ class Registration(unittest.TestCase):
             job.register("held", rows=8, rows_max=4)
             job.commit()
             with job.step(learning_rate=1) as step:
-                step.push(pinned, array.array("f", [1.0]), ids=array.array("q", [job.rank]))
+                step.push(pinned, array.array("q", [job.rank]), array.array("f", [1.0]))
             plan = {each["name"]: each for each in job.report(px.Report.PLAN)["variables"]}
             with self.assertRaisesRegex(px.InvalidArgument, "allgatherv, reduce_rows"):
                 job.register("wrong", rows=8, rows_max=4, method=px.Method.PUSH_PULL)
