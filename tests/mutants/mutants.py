@@ -56,6 +56,12 @@ MUTANTS = [
            "src/aggregate/dense_accumulator.cc",
            "sum(0, touched_, {own_values_.data(), dtype_of(options_.sum)});",
            ""),
+    Mutant("method_pin_ignored",
+           "the planner moves a variable away from the method that it is pinned to",
+           "src/planner/plan.cc",
+           "if (facts.method_pin != PARALLAX_METHOD_AUTO && "
+           "pin_of(plan.method) != facts.method_pin) { return false; }",
+           ""),
     Mutant("begun_sum_left_behind",
            "what was summed before the sum got its place stays where it was",
            "src/aggregate/dense_accumulator.cc",
