@@ -275,7 +275,8 @@ typedef struct parallax_options {
                      * whole names; a way is sharded, mirrored or a method in small letters. Of a
                      * variable without a pin of its own the first pattern that it can follow holds;
                      * one without a wildcard that its variable cannot follow is INVALID at
-                     * registration. NULL, "": PARALLAX_PINS, else none */
+                     * registration. NULL: PARALLAX_PINS, else none. "": none,
+                     * whatever PARALLAX_PINS is */
 } parallax_options_t;
 
 /* For parallax_options_t.staleness. */

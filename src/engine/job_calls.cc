@@ -118,7 +118,8 @@ Status JobCalls::lay_out() {
   if (parts_.group.columns().rank() == 0 && parts_.job.hosts == nullptr) {  // once, not of parts
     const std::string idle = parts_.pins.idle(parts_.registry.numbered());
     if (!idle.empty()) {
-      PARALLAX_LOG(kWarn, kPlan, "commit: pins: no variable so far has a name of " + idle);
+      PARALLAX_LOG(kWarn, kPlan,
+                   "commit: pins: no variable of the job so far is of, and can follow, " + idle);
     }
   }
   device_terms_ = device_agreement_.terms();  // libraries are looked for: in the caller's time

@@ -37,6 +37,9 @@ std::string smaller_remedy(const Footprint& variable) {
     return "its table is the most of it: register fewer rows or a rule with less state, or shard "
            "it over more ranks and hosts";
   }
+  if (variable.made_dense) {
+    return "its buffers are the most of it, for made_dense holds every row: leave that pin";
+  }
   if (variable.ids_declared) return "its buffers are the most of it: lower its rows_max";
   return "its buffers are the most of it: cut it in two";
 }

@@ -29,7 +29,7 @@ Status Migration::lay_out(VariableRuntime& runtime, const VariablePlan& plan, ui
   PARALLAX_RETURN_IF_ERROR(change.exchange->reserve());
   change.step = step;
   if (plan.placement == runtime.plan.placement) return {};
-  // No plan of this version has that: settled_choice() leaves its placement as it is.
+  // Refused with the decision (PlanControl::fits()).
   if (runtime.facts.on_device) return internal("its table lies on a device, and stays there");
   const Columns& columns = group_.columns();
   const bool sharded = plan.placement == Placement::kSharded;

@@ -182,6 +182,14 @@ uint32_t PlanControl::choose_dense(uint32_t variable) const {
   return group_.fits_memory(runtime, plan) ? variable : kNoVariable;
 }
 
+// What a plan that is announced may make of a variable. Who got a dense slice meanwhile passes the
+// entry over, and who cannot move for want of memory is told what it is.
+bool PlanControl::may_become(const VariableRuntime& runtime, const VariablePlan& plan) const {
+  if (plan == runtime.plan || runtime.facts.given_dense) return true;
+  if (runtime.facts.on_device && plan.placement != runtime.plan.placement) return false;
+  return pin_allows(plan, runtime.facts, options_.mode);
+}
+
 bool PlanControl::fits(const Decision& decision) const {
   const auto has_ids = [this](uint32_t variable) {
     return variable < group_.size() && group_.runtime(variable).variable->ids_declared();
@@ -199,6 +207,7 @@ bool PlanControl::fits(const Decision& decision) const {
     const VariableRuntime& runtime = group_.runtime(entry.variable);
     const std::vector<VariablePlan> plans = fitting_plans(runtime.facts);
     if (std::find(plans.begin(), plans.end(), entry.plan) == plans.end()) return false;
+    if (!may_become(runtime, entry.plan)) return false;
     // An entry of a variable that was made dense meanwhile is passed over when it is taken.
     if (runtime.change.step != 0 && !runtime.facts.given_dense) return false;
   }

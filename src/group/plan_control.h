@@ -80,6 +80,7 @@ class PlanControl {
   bool waited_enough() const;
   void settle();
   void add_entries(Decision* decision);
+  bool may_become(const VariableRuntime& runtime, const VariablePlan& plan) const;
   uint32_t choose_dense(uint32_t variable) const;
 
   Group& group_;

@@ -3,6 +3,7 @@
 #include "variable/pins.h"
 
 #include <fnmatch.h>
+#include <locale.h>
 
 #include <algorithm>
 #include <iterator>
@@ -124,8 +125,26 @@ Status Pins::parse(std::string_view text, bool sparse_as_dense, Pins* pins) {
   return {};
 }
 
+// By bytes: ranks may have other locales, and are to pin alike.
 bool Pins::Rule::is_of(const std::string& name) const {
-  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+  if (pattern == name) return true;
+  static const locale_t bytes = newlocale(LC_ALL_MASK, "C", nullptr);
+  const locale_t before = uselocale(bytes);
+  const bool matches = fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+  uselocale(before);
+  return matches;
+}
+
+// An escaped one is none.
+bool Pins::Rule::has_wildcard() const {
+  for (size_t at = 0; at < pattern.size(); ++at) {
+    if (pattern[at] == '\\') {
+      ++at;
+    } else if (pattern[at] == '*' || pattern[at] == '?' || pattern[at] == '[') {
+      return true;
+    }
+  }
+  return false;
 }
 
 Status Pins::apply(Variable* variable) const {
@@ -137,8 +156,8 @@ Status Pins::apply(Variable* variable) const {
       variable->pin = rule.pin;
       return {};
     }
-    if (rule.pattern.find_first_of("*?[") != rule.pattern.npos) continue;
-    return fits.prefixed("pins: ");
+    if (rule.has_wildcard() && rule.pattern != variable->name) continue;
+    return fits.prefixed("pins: ").about_field("pins");
   }
   if (sparse_as_dense_ && fits_form(*variable, PARALLAX_METHOD_MADE_DENSE)) {
     variable->pin = {.method = PARALLAX_METHOD_MADE_DENSE};
@@ -149,8 +168,9 @@ Status Pins::apply(Variable* variable) const {
 std::string Pins::idle(std::span<const Variable* const> variables) const {
   std::string patterns;
   for (const Rule& rule : rules_) {
-    const bool used = std::any_of(variables.begin(), variables.end(),
-                                  [&](const Variable* each) { return rule.is_of(each->name); });
+    const bool used = std::any_of(variables.begin(), variables.end(), [&](const Variable* each) {
+      return rule.is_of(each->name) && check_pin(*each, rule.pin).ok();
+    });
     if (!used) patterns += (patterns.empty() ? "'" : ", '") + printable(rule.pattern) + "'";
   }
   return patterns;

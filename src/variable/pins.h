@@ -27,8 +27,9 @@ Status check_pin(const Variable& variable, Pin pin);
 
 class Pins {
  public:
-  // PATTERN=WAY[; PATTERN=WAY...] of the option `pins`: a shell's pattern (* ? [...]) of whole
-  // names, and a placement or a method. INVALID names the piece.
+  // PATTERN=WAY[; PATTERN=WAY...] of the option `pins`: a name, or a shell's pattern (* ? [...] and
+  // \ before what is meant as it stands; by bytes, in any locale) of whole names, and a placement
+  // or a method. INVALID names the piece.
   static Status parse(std::string_view text, bool sparse_as_dense, Pins* pins);
 
   // Gives a variable without a pin that of the first pattern that its name is of and that it can
@@ -36,7 +37,7 @@ class Pins {
   // cannot follow, INVALID.
   Status apply(Variable* variable) const;
 
-  // The patterns that none of these names is of, with commas.
+  // The patterns that none of these variables is of and can follow, with commas.
   std::string idle(std::span<const Variable* const> variables) const;
 
  private:
@@ -44,6 +45,7 @@ class Pins {
     std::string pattern;
     Pin pin;
     bool is_of(const std::string& name) const;
+    bool has_wildcard() const;
   };
   std::vector<Rule> rules_;
   bool sparse_as_dense_ = false;

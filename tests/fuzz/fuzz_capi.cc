@@ -113,10 +113,12 @@ class Caller : Drawn {
     if (rarely()) {  // what is not there yet
       options.staleness = number<uint32_t>(0, 2);
       options.replicas = number<uint32_t>(0, 1);
-      options.sparse_as_dense = number<uint32_t>(0, 1);
       options.no_local_aggregation = number<uint32_t>(0, 1);
-      options.pins = data_.ConsumeBool() ? "" : text_.c_str();
     }
+    options.sparse_as_dense = rarely() ? 1 : 0;
+    static constexpr const char* kPins[] = {nullptr, "", "*=mirrored",
+                                            "*=made_dense; ?*=sharded; *=reduce_rows"};
+    options.pins = rarely() ? text_.c_str() : kPins[data_.ConsumeIntegralInRange<size_t>(0, 3)];
     set_size(&sized);
     parallax_job_t* job = nullptr;
     check(parallax_open(&options, &job));

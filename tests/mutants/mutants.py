@@ -62,6 +62,11 @@ MUTANTS = [
            "if (facts.method_pin != PARALLAX_METHOD_AUTO && "
            "pin_of(plan.method) != facts.method_pin) { return false; }",
            ""),
+    Mutant("decision_moves_pinned",
+           "a decision moves what is pinned where it is",
+           "src/group/plan_control.cc",
+           "return pin_allows(plan, runtime.facts, options_.mode);",
+           "return true;"),
     Mutant("begun_sum_left_behind",
            "what was summed before the sum got its place stays where it was",
            "src/aggregate/dense_accumulator.cc",

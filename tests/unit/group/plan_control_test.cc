@@ -325,5 +325,23 @@ TEST_F(PlanControlTest, RefusesDecisionsThatDoNotFit) {
   EXPECT_FALSE(control_->fits(decision)) << "it has no row ids";
 }
 
+TEST_F(PlanControlTest, RefusesDecisionsThatMoveWhatIsPinned) {
+  Variable method = managed("method", 1000, 50), place = managed("place", 1000, 50);
+  method.pin.method = PARALLAX_METHOD_PUSH_PULL;
+  place.pin.placement = PARALLAX_PLACEMENT_MIRRORED;
+  build({method, place});
+  const auto fits = [this](uint32_t variable, VariablePlan plan) {
+    Decision decision;
+    decision.entry_count = 1;
+    decision.entries[0] = {variable, plan, 40, 30, 20};
+    return control_->fits(decision);
+  };
+  const VariablePlan sharded = {Placement::kSharded, Method::kPushPull};
+  EXPECT_TRUE(fits(0, sharded));
+  EXPECT_FALSE(fits(0, {Placement::kMirrored, Method::kMadeDense}));
+  EXPECT_TRUE(fits(1, {Placement::kMirrored, Method::kReduceRows})) << "its method is planned";
+  EXPECT_FALSE(fits(1, sharded));
+}
+
 }  // namespace
 }  // namespace parallax::testkit

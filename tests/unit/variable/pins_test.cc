@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <clocale>
 #include <string>
 #include <vector>
 
@@ -140,12 +141,36 @@ TEST(Pins, WhatIsNoRuleIsNamed) {
   }
 }
 
+TEST(Pins, PatternsGoByBytesInAnyLocale) {
+  const std::string was = std::setlocale(LC_ALL, nullptr);
+  for (const char* locale : {"C", "C.UTF-8"}) {
+    ASSERT_NE(std::setlocale(LC_ALL, locale), nullptr);
+    const Variable accented = variable("emb_\xc3\xa9", true, true);
+    EXPECT_FALSE(pin_by("emb_?=sharded", accented).given()) << locale;
+    EXPECT_TRUE(pin_by("emb_?\?=sharded", accented).given()) << locale;
+  }
+  std::setlocale(LC_ALL, was.c_str());
+}
+
+TEST(Pins, ANameIsOfItselfAndWhatIsEscapedIsNoWildcard) {
+  EXPECT_TRUE(pin_by("layers[0].w=sharded", variable("layers[0].w", true, true)).given());
+  EXPECT_TRUE(pin_by("a\\b=sharded", variable("a\\b", true, true)).given());
+  for (const std::string pattern : {"head[0]", "head\\[0]"}) {
+    Pins pins;
+    ASSERT_TRUE(Pins::parse(pattern + "=allgatherv", false, &pins).ok());
+    Variable head = variable("head[0]", false, true);
+    const Status status = pins.apply(&head);
+    EXPECT_EQ(status.code(), PARALLAX_INVALID) << pattern;
+    EXPECT_EQ(status.facts().field, "pins");
+  }
+}
+
 TEST(Pins, WhatNamesNothingIsTold) {
   Pins pins;
-  ASSERT_TRUE(Pins::parse("a=sharded; c*=mirrored; ?=allreduce", false, &pins).ok());
+  ASSERT_TRUE(Pins::parse("a=sharded; c*=mirrored; ?=allgatherv; ?=allreduce", false, &pins).ok());
   const Variable b = variable("b", true, true);
   const Variable* const variables[] = {&b};
-  EXPECT_EQ(pins.idle(variables), "'a', 'c*'");
+  EXPECT_EQ(pins.idle(variables), "'a', 'c*', '?'") << "what has row ids cannot be allreduced";
 }
 
 }  // namespace
