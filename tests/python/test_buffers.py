@@ -2,11 +2,13 @@
 """Buffers: what is borrowed without a copy, and what is refused with which words."""
 
 import array
+import collections
 import ctypes
+import types
 import unittest
 
 import libparallax as px
-from libparallax import _buffers, _dlpack, _tables
+from libparallax import _buffers, _dlpack, _memory, _tables
 
 from support import needs_numpy, numpy
 
@@ -173,6 +175,30 @@ class Borrowing(unittest.TestCase):
                              ({1, 2}, "ids is of type set")):
             with self.assertRaisesRegex(px.InvalidArgument, words):
                 _buffers.borrow_ids(given, "ids", _tables.ID_TYPES)
+
+
+class Sweep(unittest.TestCase):
+    """What was dropped is freed by a later call, which is not to wait for each of many."""
+
+    def sweep(self, *statuses):
+        """With buffers 0, 1, ... that are answered so: those asked for, and those left."""
+        asked = []
+
+        def call(_, address):
+            asked.append(address)
+            return types.SimpleNamespace(status=statuses[address])
+
+        whole = types.SimpleNamespace(dropped=collections.deque(range(len(statuses))), call=call)
+        _memory.sweep(types.SimpleNamespace(whole=whole))
+        return asked, list(whole.dropped)
+
+    def test_what_stays_is_tried_again(self):
+        self.assertEqual(self.sweep(px.Status.STATE, px.Status.OK, px.Status.IO),
+                         ([0, 1, 2], [0, 2]))
+
+    def test_one_timeout_is_enough(self):
+        self.assertEqual(self.sweep(px.Status.OK, px.Status.TIMEOUT, px.Status.OK),
+                         ([0, 1], [2, 1]))
 
 
 class DTypes(unittest.TestCase):

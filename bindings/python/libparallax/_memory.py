@@ -23,6 +23,7 @@ from ._library import LIB
 from ._numpy import empty as empty_array
 from ._numpy import view
 from ._rule import within_rule
+from ._status import Status
 from ._tables import BYTES, DType, Memory, dtype_of
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ def _allocate(job: "Job", extents: Tuple[int, ...], element: DType,
 
 
 def sweep(core: _core.Core) -> None:
-    """Frees what was dropped; what a request borrows still, later."""
+    """Frees what was dropped; what a request borrows still, later, and what NCCL has, which took
+    the job's timeout to be told, with all that is left."""
     whole = core.whole
     for _ in range(len(whole.dropped)):
         try:
@@ -126,11 +128,13 @@ def sweep(core: _core.Core) -> None:
         except IndexError:  # another thread was quicker
             return
         try:
-            freed = whole.call(LIB.parallax_buffer_free, address).status >= 0
+            status = whole.call(LIB.parallax_buffer_free, address).status
         except InvalidState:  # closed: it goes with the job
             return
-        if not freed:
+        if status < 0:
             whole.dropped.append(address)
+        if status == Status.TIMEOUT:
+            return
 
 
 def register(job: "Job", buffer: Any) -> None:
