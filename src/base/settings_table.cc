@@ -341,6 +341,13 @@ constexpr SettingRow kRows[] = {
      .sources = kOutside,
      .help = "How long a sum among devices may take from its launch on, or its communicator to "
              "form, before the job fails and gives it up; 0: for ever."},
+    {.name = "nccl_abort_ms",
+     .type = SettingType::kNumber,
+     .standard = "3000",
+     .unit = "ms",
+     .max = 4000,
+     .sources = kOutside,
+     .help = "How long a call in NCCL gets to return before its communicator is aborted under it."},
     {.name = "library",
      .type = SettingType::kText,
      .standard = "",

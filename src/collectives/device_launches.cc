@@ -180,17 +180,22 @@ bool DeviceLaunches::next_is_there() const {
 // Nobody else ends what waits for a rank that does not come, or for a device that stands still:
 // leases are kept meanwhile, and a stream of the program's may be all that waits for it.
 Status DeviceLaunches::check_deadline() const {
-  const bool forms = forming_ns_ != 0;
-  if (timeout_ns_ == 0 || (!forms && under_way_.empty())) return {};
-  const Launch began = forms
-                           ? Launch{.step = next_.step, .first = next_.at, .began_ns = forming_ns_}
-                           : under_way_.front();
+  const bool forms = forming_ns_ != 0, leaves = !forms && leaving_ns_ != 0;
+  if (timeout_ns_ == 0 || (!forms && !leaves && under_way_.empty())) return {};
+  Launch began = {.step = next_.step, .first = next_.at};
+  began.began_ns = forms ? forming_ns_ : leaving_ns_;
+  if (!forms && !leaves) began = under_way_.front();
   if (lived_ns_ - began.began_ns < timeout_ns_) return {};
   const std::string rest =
       " did not end within " + std::to_string(timeout_ns_ / kNanosecondsPerMillisecond) + " ms " +
-      (forms ? "since its communicator forms" : "of its launch") +
-      ": another rank has not given it, or a device, a link or work on a stream before it stands "
-      "still; it is given up. Raise the setting nccl_timeout_ms where it may take longer";
+      (forms    ? "since its communicator forms"
+       : leaves ? "since it was due"
+                : "of its launch") +
+      (leaves ? ": the library does not let go of memory that was freed, or is no longer "
+                "registered (ncclCommDeregister does not return)"
+              : ": another rank has not given it, or a device, a link or work on a stream before "
+                "it stands still") +
+      "; it is given up. Raise the setting nccl_timeout_ms where it may take longer";
   // One out of the job's forms before its first variable is there.
   if (began.first >= places_.size()) return io_error("what devices do among themselves" + rest);
   const Place& place = places_[began.first];
@@ -211,6 +216,12 @@ Status DeviceLaunches::advance(int64_t now_ns) {
     registering_ = registering_ && !communicator_->ready();
     if (communicator_->ready() || (communicator_->launched() > 0 && !registering_)) forming_ns_ = 0;
     end_launches();
+    // It neither forms nor has anything under way: it lets go of memory.
+    DeviceLeg due = DeviceLeg::kAll;
+    const bool leaves = !communicator_->ready() && !communicator_->to_be_asked() &&
+                        under_way_.empty() && !held_ && is_due(&due);
+    if (!leaves) leaving_ns_ = 0;
+    if (leaves && leaving_ns_ == 0) leaving_ns_ = lived_ns_;
   }
   PARALLAX_RETURN_IF_ERROR(check_deadline());
   say_next();
@@ -360,8 +371,8 @@ bool DeviceLaunches::busy() const {
   if (communicator_ == nullptr)
     return !given_up_ && (options_.out_of != nullptr || next_is_there());
   if (given_up_) return !given_back_;
-  return communicator_->to_be_asked() || !under_way_.empty() ||
-         (order_ != nullptr && next_is_there());
+  return communicator_->to_be_asked() || !under_way_.empty() || leaving_ns_ != 0 ||
+         ((order_ != nullptr || !communicator_->ready()) && next_is_there());
 }
 
 uint32_t DeviceLaunches::waits_for(uint32_t variable, uint64_t step) const {

@@ -174,6 +174,9 @@ class DeviceLaunches {
   CommunicatorOptions options_;
   int64_t timeout_ns_ = 0;
   int64_t forming_ns_ = 0;  // since when; 0: not yet, or no more
+  // What is due waits for the library to let go of memory (Communicator::forget): since when; 0: it
+  // does not.
+  int64_t leaving_ns_ = 0;
   // The last pass; and the time of the passes so far, by which deadlines go.
   int64_t passed_ns_ = 0, lived_ns_ = 0;
   uint32_t device_ = kNoDevice;

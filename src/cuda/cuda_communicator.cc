@@ -152,7 +152,7 @@ Status CudaCommunicator::ask() {
 // so that an error here is one of all.
 Status CudaCommunicator::form_window(bool* in_progress) {
   if (windows_.more()) {
-    const ncclResult_t kept = memory_.buffers().take_kept(
+    const ncclResult_t kept = memory_.buffers().kept(
         [this](const ByteRange& memory) { return windows_.overlaps(memory); });
     if (kept != ncclSuccess) {
       return failed("ncclCommDeregister of memory that a window is to have", kept);
@@ -313,9 +313,8 @@ bool CudaCommunicator::knows(const ByteRange& memory) {
   return memory_.knows(memory);
 }
 
-// What it does not let go of is no failure of ours: what is launched works as before. An answer
-// that nobody has asked for is an earlier call's, and not told to the first look of a later one.
-Status CudaCommunicator::forget(const ByteRange& memory, bool first, bool* over) {
+// What it does not let go of is no failure of ours: what is launched works as before.
+Status CudaCommunicator::forget(const ByteRange& memory, bool* over) {
   if (phase_ == Phase::kAborted) {
     *over = given_up();
     return {};
@@ -323,23 +322,21 @@ Status CudaCommunicator::forget(const ByteRange& memory, bool first, bool* over)
   *over = !knows(memory);
   if (*over) return {};
   RegisteredBuffers& buffers = memory_.buffers();
-  const auto kept = [&buffers, &memory] {
-    return buffers.take_kept([&memory](const ByteRange& each) { return each.overlaps(memory); });
-  };
   leaves();
   if (buffers.leaving()) return {};  // this, or other memory before it
-  ncclResult_t error = kept();
-  if (first) error = ncclSuccess;
-  if (error == ncclSuccess && buffers.knows(memory)) {
+  if (buffers.knows(memory)) {
     buffers.leave(memory);
     leaves();
-    if (!buffers.leaving()) error = kept();
+    if (buffers.leaving()) return {};
   }
-  *over = !buffers.leaving() && !knows(memory);
+  *over = !knows(memory);
+  const ncclResult_t error =
+      buffers.kept([&memory](const ByteRange& each) { return each.overlaps(memory); });
   if (error == ncclSuccess) return {};
   return io_error("device " + std::to_string(device_) + ": NCCL " +
                   nccl_version_text(parts_.nccl.version) +
-                  " did not let go of memory that was registered with it: ncclCommDeregister: " +
+                  " did not let go of memory that was registered with it, and has it until its "
+                  "communicator ends: ncclCommDeregister: " +
                   nccl_.ncclGetErrorString(error));
 }
 

@@ -19,6 +19,7 @@
 #ifndef PARALLAX_CUDA_CUDA_COMMUNICATOR_H_
 #define PARALLAX_CUDA_CUDA_COMMUNICATOR_H_
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -55,6 +56,8 @@ class CudaCommunicator final : public Communicator {
     // Gives memory back that nothing uses, in its own time: the driver waits for the device.
     std::function<void(DeviceBlocks&&)> give_back;
     std::function<void()> left;  // this stays for good, and what it uses with it
+    // For a call that is in NCCL when it is given up.
+    std::chrono::nanoseconds abort_after = {};
     std::function<void()> wake;  // called by the driver's threads
   };
 
@@ -80,7 +83,7 @@ class CudaCommunicator final : public Communicator {
   }
   Status register_windows(std::span<const ByteRange> windows) override;
   bool knows(const ByteRange& memory) override;
-  Status forget(const ByteRange& memory, bool first, bool* over) override;
+  Status forget(const ByteRange& memory, bool* over) override;
   RegisteredMemory registered() const override;
   void abort() override;
   bool quiet() override;

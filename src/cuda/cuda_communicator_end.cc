@@ -13,8 +13,6 @@ namespace {
 
 // For the end of a communicator that nobody gave up: the other ranks end theirs at about the time.
 constexpr int64_t kGoodbyeNs = 5'000'000'000;
-// For a call that is in NCCL when it is given up, before it is aborted under it.
-constexpr std::chrono::milliseconds kLastCalls(500);
 constexpr std::chrono::microseconds kLookAfter(50);
 
 }  // namespace
@@ -25,7 +23,7 @@ void CudaCommunicator::abort() {
   if (kin_.parent != nullptr) kin_.parent->abort();
   was_idle_ = phase_ == Phase::kReady && under_way_.empty();
   phase_ = Phase::kAborted;
-  gate_.allow(kLastCalls);
+  gate_.allow(parts_.abort_after);
   given_up();
 }
 
@@ -122,7 +120,8 @@ void CudaCommunicator::say_goodbye(ncclComm_t communicator, Goodbye how) {
 }
 
 bool CudaCommunicator::end() {
-  gate_.allow(std::chrono::nanoseconds(kGoodbyeNs));
+  // What was given up before has its time already.
+  if (phase_ != Phase::kAborted) gate_.allow(std::chrono::nanoseconds(kGoodbyeNs));
   while (leaves() && !gate_.late()) std::this_thread::sleep_for(kLookAfter);
   const bool idles = phase_ == Phase::kReady && under_way_.empty();
   if (idles && !memory_.buffers().leaving()) {
@@ -137,7 +136,7 @@ bool CudaCommunicator::end() {
     phase_ = Phase::kFailed;  // whatever came of it, NCCL was told that this is the end
   }
   abort();
-  if (drain(kGoodbyeNs)) return true;
+  if (drain(parts_.abort_after.count() + kGoodbyeNs)) return true;
   parts_.left();
   return false;
 }

@@ -429,6 +429,7 @@ Status CudaDevices::form(const CommunicatorOptions& options,
        .context_of = [this](uint32_t device) { return opened(device, false).context; },
        .give_back = [this](DeviceBlocks&& blocks) { give_back(std::move(blocks)); },
        .left = [this] { left_ = true; },
+       .abort_after = abort_after_,
        .wake = *wake_},
       options, communicator);
 }

@@ -10,6 +10,7 @@
 #define PARALLAX_CUDA_CUDA_DEVICES_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -90,6 +91,7 @@ class CudaDevices final : public Devices {
       : driver_(driver),
         api_(driver.api),
         count_(count),
+        abort_after_(options.abort_after_ns),
         wake_(std::make_unique<std::function<void()>>(options.wake)),
         opener_(*wake_) {}
 
@@ -119,6 +121,7 @@ class CudaDevices final : public Devices {
   const DriverLibrary& driver_;
   const DriverApi& api_;
   const int count_;
+  const std::chrono::nanoseconds abort_after_;  // of DeviceOptions
   // The driver may call it as long as a copy is under way.
   std::unique_ptr<std::function<void()>> wake_;
   Mutex opening_mutex_ PARALLAX_ACQUIRED_BEFORE(mutex_);  // one device is opened at a time

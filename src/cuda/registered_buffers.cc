@@ -52,22 +52,21 @@ void RegisteredBuffers::drop_refused(const ByteRange& memory) {
 void RegisteredBuffers::leave(const ByteRange& memory) {
   drop_refused(memory);
   for (const Known& each : known_) {
-    if (each.memory.overlaps(memory)) leaving_.push_back({.of = each});
+    if (each.memory.overlaps(memory) && each.kept == ncclSuccess) leaving_.push_back(each);
   }
 }
 
 void RegisteredBuffers::deregister(ncclComm_t communicator) {
-  for (Answer& each : leaving_) each.result = deregister(communicator, each.of);
+  for (Known& each : leaving_) each.kept = deregister(communicator, each);
 }
 
 void RegisteredBuffers::settle() {
-  for (const Answer& each : leaving_) {
-    if (each.result != ncclSuccess) {
-      kept_.push_back(each);
-      continue;
-    }
-    std::erase_if(
-        known_, [&each](const Known& known) { return known.memory.first == each.of.memory.first; });
+  for (const Known& each : leaving_) {
+    const auto known = std::find_if(known_.begin(), known_.end(), [&each](const Known& other) {
+      return other.memory.first == each.memory.first;
+    });
+    known->kept = each.kept;
+    if (each.kept == ncclSuccess) known_.erase(known);
   }
   leaving_.clear();
   handed_over_ = false;
@@ -75,7 +74,9 @@ void RegisteredBuffers::settle() {
 
 // Whatever it answers: NCCL has it no more, or gives it up with the communicator.
 void RegisteredBuffers::deregister_all(ncclComm_t communicator) const {
-  for (const Known& each : known_) static_cast<void>(deregister(communicator, each));
+  for (const Known& each : known_) {
+    if (each.kept == ncclSuccess) static_cast<void>(deregister(communicator, each));
+  }
 }
 
 RegisteredMemory RegisteredBuffers::counts() const {

@@ -37,7 +37,8 @@ class RegisteredBuffers {
   bool has_room(size_t offered) const { return known_.size() + offered < kMost; }
   struct Known {
     ByteRange memory;
-    void* handle = nullptr;  // null: it was refused
+    void* handle = nullptr;           // null: it was refused
+    ncclResult_t kept = ncclSuccess;  // else NCCL did not let go of it, and said so
   };
   // Offers it, which it was not yet: any thread, while no other calls the communicator. What comes
   // of it is to be taken.
@@ -48,8 +49,9 @@ class RegisteredBuffers {
   }
   // What NCCL refused of it is known no more.
   void drop_refused(const ByteRange& memory);
-  // And the rest of it, which no launch that is yet to begin uses, is to go. Only while nothing is
-  // leaving.
+  // And the rest of it, which no launch that is yet to begin uses, is to go, but for what NCCL has
+  // not let go of before: it counts how often it was asked, fails or not, and says success to who
+  // asks again, though it has the memory still. Only while nothing is leaving.
   void leave(const ByteRange& memory);
   // Something is, and that is not settled.
   bool leaving() const { return !leaving_.empty(); }
@@ -58,45 +60,34 @@ class RegisteredBuffers {
   void hand_over() { handed_over_ = true; }
   // Any thread, while no other calls the communicator.
   void deregister(ncclComm_t communicator);
-  // What NCCL does not let go of stays known, and its answer is kept.
+  // What NCCL does not let go of stays known until the communicator ends, with its answer.
   void settle();
-  // What NCCL answered of memory that it did not let go of, the first of it; success: of none. It
-  // is told once.
+  // What NCCL answered of memory that it did not let go of, the first of it; success: of none.
   template <typename Of>
-  ncclResult_t take_kept(const Of& is_of) {
-    ncclResult_t first = ncclSuccess;
-    std::erase_if(kept_, [&](const Answer& each) {
-      if (!is_of(each.of.memory)) return false;
-      if (first == ncclSuccess) first = each.result;
-      return true;
-    });
-    return first;
+  ncclResult_t kept(const Of& is_of) const {
+    for (const Known& each : known_) {
+      if (each.kept != ncclSuccess && is_of(each.memory)) return each.kept;
+    }
+    return ncclSuccess;
   }
-  // All of it, whatever NCCL answers, which stays known here: any thread, while no other calls the
-  // communicator, which ends then.
+  // All of it that NCCL was not asked for yet, whatever it answers, which stays known here: any
+  // thread, while no other calls the communicator, which ends then.
   void deregister_all(ncclComm_t communicator) const;
   // The communicator is given up, and what it knew with it.
   void drop_all() {
     known_.clear();
     leaving_.clear();
-    kept_.clear();
     handed_over_ = false;
   }
 
   RegisteredMemory counts() const;
 
  private:
-  struct Answer {
-    Known of;
-    ncclResult_t result = ncclSuccess;
-  };
-
   ncclResult_t deregister(ncclComm_t communicator, const Known& known) const;
 
   const NcclApi& nccl_;
   NcclGate& gate_;
-  std::vector<Known> known_;
-  std::vector<Answer> leaving_, kept_;
+  std::vector<Known> known_, leaving_;
   bool handed_over_ = false;  // leaving_ is a thread's
 };
 

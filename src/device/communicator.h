@@ -181,10 +181,10 @@ class Communicator {
   }
   // The memory is about to go, and no launch that is yet to begin uses it. *over is false while the
   // library may use it still, what was launched before has to end, or the library is busy: ask
-  // again, no more as `first`. It is not ready() from then on until the library has let go of it.
-  // IO: the library did not let go of some of it, which has to stay until it does or this one ends.
-  virtual Status forget(const ByteRange& memory, bool first, bool* over) {
-    static_cast<void>(memory), static_cast<void>(first);
+  // again. It is not ready() from then on until the library has let go of it. IO: the library did
+  // not let go of some of it, which has to stay until this one ends, and is not asked again.
+  virtual Status forget(const ByteRange& memory, bool* over) {
+    static_cast<void>(memory);
     *over = true;
     return {};
   }

@@ -134,6 +134,8 @@ struct DeviceReport {
 struct DeviceOptions {
   // Called from any thread, also of the driver's, after copies have ended. Does not block.
   std::function<void()> wake;
+  // What a call of a communicator's that does not return gets before that is aborted under it.
+  int64_t abort_after_ns = 0;
 };
 
 class Devices {

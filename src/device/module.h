@@ -16,7 +16,7 @@ namespace parallax {
 inline constexpr uint32_t kDeviceModuleAbi = 1;  // of the fields up to `build`: never to change
 
 // Raised with every change of what crosses: this table, Status, Devices and their structs.
-#define PARALLAX_DEVICE_MODULE_LAYOUT 9
+#define PARALLAX_DEVICE_MODULE_LAYOUT 10
 #define PARALLAX_DEVICE_MODULE_BUILD PARALLAX_BUILD_TEXT(PARALLAX_DEVICE_MODULE_LAYOUT)
 
 struct ParallaxDeviceModule {

@@ -103,13 +103,13 @@ class JobCalls {
   Status close(Request** request);
   void abort(const std::string& reason);
   DeviceLaunches& launches() { return parts_.launches; }
-  // Memory that no request borrows is about to go. *over is false: not yet, ask again, no more as
-  // `first`. IO: it has to stay.
-  Status forget_memory(const ByteRange& bytes, bool first, bool* over) {
+  // Memory that no request borrows is about to go. *over is false: not yet, ask again. IO: it has
+  // to stay.
+  Status forget_memory(const ByteRange& bytes, bool* over) {
     Communicator* const own = parts_.launches.communicator();
     *over = own == nullptr || !own->knows(bytes);
     // One that a part is made out of is to stay idle.
-    return *over || parts_.launches.held() ? Status() : own->forget(bytes, first, over);
+    return *over || parts_.launches.held() ? Status() : own->forget(bytes, over);
   }
   // The job is over, in good order or by force: nothing fails it any more.
   void end();

@@ -208,14 +208,14 @@ bool JobGroups::needs_pass() const {
 
 bool JobGroups::speaking() const { return whole().speaking(); }
 
-Status JobGroups::forget_unless_borrowed(const ByteRange& bytes, bool first, bool* over) {
+Status JobGroups::forget_unless_borrowed(const ByteRange& bytes, bool* over) {
   *over = true;
   const std::string who = borrower(bytes);
   if (!who.empty()) return bad_state(who);
   if (remote_writes() != nullptr) remote_writes()->forget_area(bytes);
   for (const JobGroup& group : groups_) {
     bool by_group = false;
-    PARALLAX_RETURN_IF_ERROR(group.engine->job_calls().forget_memory(bytes, first, &by_group));
+    PARALLAX_RETURN_IF_ERROR(group.engine->job_calls().forget_memory(bytes, &by_group));
     *over = *over && by_group;
   }
   return {};

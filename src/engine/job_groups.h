@@ -55,8 +55,8 @@ class JobGroups {
   // Of this rank, in all groups; null: its transport has none.
   RemoteWrites* remote_writes() { return shares_.whole().remote_writes(); }
   // STATE: borrower(). Where there is none, no peer writes there any more, and *over is false while
-  // a library may use it still: ask again, no more as `first`. IO: a library did not let go of it.
-  Status forget_unless_borrowed(const ByteRange& bytes, bool first, bool* over);
+  // a library may use it still: ask again. IO: a library did not let go of it.
+  Status forget_unless_borrowed(const ByteRange& bytes, bool* over);
   // The key "remote_writes" of the stats with what is before it, or nothing.
   std::string writes_key();
   // The transport is about to go, before the groups do.

@@ -57,9 +57,9 @@ Status check_borrower(const char* call, const char* then, const ByteRange& range
   const Status said = borrower(range);
   if (said.ok()) return {};
   if (said.code() != PARALLAX_STATE) {
+    const char* const again = said.code() == PARALLAX_TIMEOUT ? ", and may be tried again: " : ": ";
     return said
-        .reworded(std::string(call) + ": the " + shown(range) +
-                  " stay, and may be tried again: " + said.message())
+        .reworded(std::string(call) + ": the " + shown(range) + " stay" + again + said.message())
         .about_field("pointer");
   }
   return bad_state(std::string(call) + ": " + said.message() + " borrows of the " + shown(range) +

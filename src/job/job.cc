@@ -476,15 +476,15 @@ Status Job::release(Request* request, bool* last) {
 Buffers::Borrower Job::borrower() {
   return [this](const ByteRange& bytes) {
     const int64_t until_ns = clock_.now_ns() + timeout_ns();
-    for (bool over = false, first = true; clock_.now_ns() < until_ns; first = false) {
+    for (bool over = false, late = false; !late; late = clock_.now_ns() >= until_ns) {
       PARALLAX_RETURN_IF_ERROR(progress_->with_groups(
-          [&](JobGroups& groups) { return groups.forget_unless_borrowed(bytes, first, &over); }));
+          [&](JobGroups& groups) { return groups.forget_unless_borrowed(bytes, &over); }));
       if (over) return Status();
+      progress_->drive_once();  // with manual progress nobody else does
       std::this_thread::sleep_for(kForgetAgainAfter);
     }
     return timed_out(
-        "NCCL has them still after timeout_ms: sums among devices are under way, a part forms, or "
-        "ncclCommDeregister does not return");
+        "NCCL has them still after timeout_ms: sums are under way, a part forms, or it hangs");
   };
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
 
@@ -27,6 +28,8 @@ JobDevices::Options JobDevices::options_of(const Settings& settings, size_t rank
           .scratch_max_bytes = settings.value("device_scratch_max_bytes").number,
           .coalesce_min_bytes = settings.value("device_coalesce_min_bytes").number,
           .collectives = settings.value("nccl").number != 0,
+          .abort_after_ns = static_cast<int64_t>(settings.value("nccl_abort_ms").number) *
+                            kNanosecondsPerMillisecond,
           .wake = std::move(wake)};
 }
 
@@ -86,8 +89,8 @@ HowItEnded wait_for(Ending& ending) {
   return ending.left ? HowItEnded::kLeft : HowItEnded::kGivenBack;
 }
 
-// A thread of ours may come back from the driver at any time: a program that unloads the library
-// (dlclose) is not to take its code away.
+// A thread of ours may come back from the driver, or from NCCL, at any time: a program that unloads
+// the library (dlclose) is not to take its code away.
 void stay_loaded() {
   Dl_info self = {};
   if (dladdr(reinterpret_cast<const void*>(&stay_loaded), &self) == 0) return;
@@ -119,19 +122,20 @@ void JobDevices::close(std::function<void()> release) {
     body();
   }
   const HowItEnded how = wait_for(*ending);
+  if (how != HowItEnded::kGivenBack) stay_loaded();
   if (how == HowItEnded::kUnderWay) {
-    stay_loaded();
     thread.detach();
   } else if (thread.joinable()) {
     thread.join();
   }
   if (how == HowItEnded::kGivenBack) return;
   PARALLAX_LOG(kWarn, kInit,
-               "a device did not end within " + std::to_string(kEndNs / 1'000'000'000) +
+               "a device, or NCCL, did not end within " + std::to_string(kEndNs / 1'000'000'000) +
                    " s of the job's end: what the job had on devices and " +
                    std::to_string(pinned_bytes) +
                    " bytes of pinned memory are not given back before the process ends; look for "
-                   "work on the program's streams that never ends");
+                   "work on the program's streams that never ends, and for calls of NCCL's that "
+                   "do not return, as for a rank that is gone");
 }
 
 void JobDevices::prepare(std::span<const parallax_slice_t> slices) {
@@ -172,7 +176,8 @@ Status JobDevices::open(DeviceShare* share) {
       const MutexLock waking(waker->mutex);
       if (waker->wake) waker->wake();
     };
-    const Status created = module->create({.wake = wake}, &all_.devices);
+    const Status created =
+        module->create({.wake = wake, .abort_after_ns = options_.abort_after_ns}, &all_.devices);
     if (!created.ok()) return created.prefixed(found_.path + ": ");
     all_.pinned = std::make_unique<PinnedPool>(*all_.devices, options_.pinned_max_bytes);
     all_.scratch = std::make_unique<ScratchPool>(*all_.devices, options_.scratch_max_bytes);

@@ -47,6 +47,7 @@ class JobDevices {
     uint64_t scratch_max_bytes = 0;   // of each device; 0: none
     uint64_t coalesce_min_bytes = 0;  // of a slice, to be coalesced on its device
     bool collectives = false;         // devices may sum among themselves
+    int64_t abort_after_ns = 0;       // of their calls (DeviceOptions)
     std::function<void()> wake;       // called from threads of the driver's, until this ends
   };
 

@@ -18,7 +18,17 @@
 
 namespace cuda_double_test {
 
-inline constexpr std::chrono::seconds kLong(3);
+inline constexpr std::chrono::seconds kLong(10);
+
+// Whether it comes true in its time.
+inline bool comes(const std::function<bool()>& what) {
+  const auto until = std::chrono::steady_clock::now() + kLong;
+  while (!what()) {
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
 
 // Until this or release() ends it, any thread.
 class Held {
@@ -70,12 +80,8 @@ class HeldCall {
   void release() { held_.release(); }
   // So many of them have been called.
   void await(uint64_t calls) const {
-    const auto until = std::chrono::steady_clock::now() + kLong;
-    while (cuda_double_calls(function_) - before_ < calls &&
-           std::chrono::steady_clock::now() < until) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    EXPECT_GE(cuda_double_calls(function_) - before_, calls) << function_;
+    EXPECT_TRUE(comes([&] { return cuda_double_calls(function_) - before_ >= calls; }))
+        << function_;
   }
 
  private:

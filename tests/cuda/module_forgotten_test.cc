@@ -11,6 +11,7 @@
 
 #include "cuda/held.h"
 #include "cuda/module_ranks.h"
+#include "support/environment_variable.h"
 
 namespace cuda_double_test::forgotten {
 namespace {
@@ -90,17 +91,24 @@ class ModuleForgotten : public NcclJobs {
   void release(const DeviceRank& own) {
     by_one(own, [this] { held_.reset(); });
   }
-  void await_held(int calls) const {
-    while (nccl_double_held_registrations() < calls && !held_->vain()) std::this_thread::yield();
+  static void await_held(int calls) {
+    EXPECT_TRUE(comes([calls] { return nccl_double_held_registrations() >= calls; }));
   }
-  // A part of both ranks, whose communicator is being made out of the job's; its commit.
-  std::future<parallax_status_t> commit_part(const DeviceRank& own, DeviceRank* part) {
+  void await_launches(uint64_t count) const {
+    EXPECT_TRUE(comes([this, count] { return launched() >= count; }));
+  }
+  // A part of both ranks, whose communicator is being made out of the job's; its commit, which
+  // begins at about the same time on both.
+  std::future<parallax_status_t> commit_part(const DeviceRank& own, DeviceRank* part,
+                                             const char* timeout_ms = "60000") {
     const uint32_t ranks[] = {0, 1};
     *part = own;
     check(parallax_split(own.job, ranks, 2, &part->job));
     part->add("in part");
+    check(parallax_set(own.job, "timeout_ms", timeout_ms));
+    both_.arrive_and_wait();
     auto committed = std::async(std::launch::async, [part] { return parallax_commit(part->job); });
-    while (cuda_double_calls("ncclCommSplit") < splits_ + 2) std::this_thread::yield();
+    EXPECT_TRUE(comes([this] { return cuda_double_calls("ncclCommSplit") >= splits_ + 2; }));
     return committed;
   }
 
@@ -125,9 +133,12 @@ TEST_F(ModuleForgotten, AnAbortEndsADeregistrationThatDoesNotReturn) {
         auto gone = named.unregister_meanwhile();
         await_held(2);
         EXPECT_FALSE(is_over(gone));
+        const auto before = std::chrono::steady_clock::now();
         both_.arrive_and_wait();
         EXPECT_EQ(parallax_abort(own.job, "enough"), PARALLAX_OK);
         EXPECT_EQ(gone.get(), PARALLAX_OK);
+        EXPECT_GE(std::chrono::steady_clock::now() - before, milliseconds(kAbortMs))
+            << "a call that may return by itself is given its time";
         EXPECT_NE(parallax_close(own.job), PARALLAX_OK);
         own.job = nullptr;
         EXPECT_FALSE(held_->vain()) << "it ends when NCCL returns by itself, and not before";
@@ -191,6 +202,34 @@ TEST_F(ModuleForgotten, ACallThatWaitsForNcclHasADeadline) {
   EXPECT_EQ(deregistered(), 2u);
 }
 
+// Given a reduction that waits for nothing else, expect the deadline of sums to end the job.
+TEST_F(ModuleForgotten, ASumThatWaitsForItHasTheDeadlineOfSums) {
+  const parallax::testkit::EnvironmentVariable deadline("PARALLAX_NCCL_TIMEOUT_MS", "300");
+  run(
+      2, add_one,
+      [&](DeviceRank& own) {
+        const Named named(own);
+        named.sum();
+        hold_registrations(own);
+        auto gone = named.unregister_meanwhile();
+        await_held(2);
+        const DeviceNumbers<float> other(std::vector<float>(kCount, 1));
+        parallax_request_t* const request = own.reduce(own.begin(), own.slice(0, other.address()));
+        EXPECT_EQ(DeviceRank::wait(request), PARALLAX_IO);
+        for (const char* words : {"variable 'w'", "in step 2", "within 300 ms since it was due",
+                                  "ncclCommDeregister does not return"}) {
+          EXPECT_NE(std::string(parallax_last_error()).find(words), std::string::npos)
+              << parallax_last_error();
+        }
+        check(parallax_request_release(request));
+        EXPECT_EQ(gone.get(), PARALLAX_OK);
+        EXPECT_FALSE(held_->vain());
+        release(own);
+      },
+      {}, false);
+  EXPECT_EQ(aborted(), 2u);
+}
+
 // ---- NCCL is at something else
 
 // Given a launch that NCCL has still in progress, expect it not to be called beside it, however
@@ -205,7 +244,7 @@ TEST_F(ModuleForgotten, NothingIsDeregisteredWhileALaunchSettles) {
     });
     const uint64_t before = launched();
     const auto begun = other.give();
-    while (launched() == before) std::this_thread::yield();
+    await_launches(before + 1);
     auto gone = named.unregister_meanwhile();
     EXPECT_EQ(gone.wait_for(kAWhile), std::future_status::timeout);
     EXPECT_EQ(deregistered(), 0u);
@@ -234,7 +273,7 @@ TEST_F(ModuleForgotten, MemoryGoesWhenWhatWasLaunchedHasEnded) {
     uint64_t step = own.begin();
     parallax_request_t* const one = own.reduce(step, own.slice(0, first.address(), stream.get()));
     parallax_request_t* const one_ended = own.end(step);
-    while (launched() < before + 2) std::this_thread::yield();
+    await_launches(before + 2);
     auto gone = named.unregister_meanwhile();
     EXPECT_EQ(gone.wait_for(kAWhile), std::future_status::timeout);
     EXPECT_EQ(deregistered(), 0u) << "beside what is under way";
@@ -320,9 +359,8 @@ TEST_F(ModuleForgotten, APartThatIsClosedWhileItFormsEndsTheJob) {
         const Named known(own);
         known.sum();
         hold_splits(own);
-        check(parallax_set(own.job, "timeout_ms", "200"));
         DeviceRank part;
-        EXPECT_EQ(commit_part(own, &part).get(), PARALLAX_TIMEOUT);
+        EXPECT_EQ(commit_part(own, &part, "500").get(), PARALLAX_TIMEOUT);
         check(parallax_set(own.job, "timeout_ms", "60000"));
         both_.arrive_and_wait();
         parallax_close(part.job);
@@ -345,8 +383,9 @@ TEST_F(ModuleForgotten, APartThatIsClosedWhileItFormsEndsTheJob) {
 
 // ---- answers
 
-// Given an answer that nobody waited for, expect the next call to have its own: NCCL lets go now.
-TEST_F(ModuleForgotten, AnAnswerIsThatOfTheCall) {
+// Given an error that nobody waited for, expect every later call to tell it, and NCCL not to be
+// asked again: it would say that it has let go of memory that it has still.
+TEST_F(ModuleForgotten, WhatNcclKeptOnceIsItsOwnUntilTheEnd) {
   run(2, add_one, [&](DeviceRank& own) {
     const Named named(own);
     named.sum();
@@ -357,16 +396,22 @@ TEST_F(ModuleForgotten, AnAnswerIsThatOfTheCall) {
                                      [] { cuda_double_hold_call(nullptr); });
     });
     auto borrowed = named.unregister_meanwhile();
-    while (deregistered() < 2) std::this_thread::yield();
+    EXPECT_TRUE(comes([this] { return deregistered() >= 2; }));
     // It is not launched beside the deregistration, and borrows the memory.
     const auto begun = named.give();
     EXPECT_EQ(borrowed.get(), PARALLAX_STATE);
     by_one(own, [this] { held_.reset(); });
     DeviceRank::finish(begun);
     by_one(own, [] { cuda_double_clear_failures(); });
-    EXPECT_EQ(named.unregister(), PARALLAX_OK) << parallax_last_error();
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(named.unregister(), PARALLAX_IO);
+    EXPECT_NE(std::string(parallax_last_error()).find("until its communicator ends"),
+              std::string::npos)
+        << parallax_last_error();
+    named.sum();
+    check(parallax_close(own.job));  // before the memory goes
+    own.job = nullptr;
   });
-  EXPECT_EQ(deregistered(), 4u);
+  EXPECT_EQ(deregistered(), 2u);
 }
 
 // Given memory that NCCL refused and that went, expect other memory at its address to be offered.

@@ -5,24 +5,16 @@
 
 #include <chrono>
 #include <functional>
+#include <future>
 #include <string>
 #include <thread>
 
+#include "cuda/held.h"
 #include "cuda/module_ranks.h"
 #include "support/environment_variable.h"
 
 namespace cuda_double_test {
 namespace {
-
-// Whether it comes true in its time.
-bool comes(const std::function<bool()>& what) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!what()) {
-    if (std::chrono::steady_clock::now() >= until) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 class Launches : public NcclJobs {
  protected:
@@ -52,6 +44,32 @@ TEST_F(Launches, ACallLaunchesWhatIsDue) {
         slice.into = into.address();
         parallax_request_t* const request = own.reduce(step, slice);
         EXPECT_TRUE(comes([&] { return into.host()[kCount - 1] == 3; }));
+        DeviceRank::finish({request, own.end(step)});
+      },
+      true);
+}
+
+// Given one, and a sum that nobody waits for, expect memory that NCCL knows to go behind that.
+TEST_F(Launches, WhoFreesMemoryDrives) {
+  run_formed(
+      [](DeviceRank& own) {
+        const DeviceNumbers<float> known(std::vector<float>(kCount, 1));
+        const DeviceNumbers<float> other(std::vector<float>(kCount, 1));
+        check(parallax_buffer_register(own.job, known.address(), kCount * sizeof(float)));
+        uint64_t step = own.begin();
+        DeviceRank::finish({own.reduce(step, own.slice(0, known.address())), own.end(step)});
+        const Stream stream;
+        step = own.begin();
+        cuda_double_hold(stream.get(), 1);
+        parallax_request_t* const request =
+            own.reduce(step, own.slice(0, other.address(), stream.get()));
+        check(parallax_set(own.job, "timeout_ms", "2000"));
+        auto gone = std::async(std::launch::async, [&own, &known] {
+          return parallax_buffer_unregister(own.job, known.address());
+        });
+        EXPECT_EQ(gone.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+        cuda_double_hold(stream.get(), 0);
+        EXPECT_EQ(gone.get(), PARALLAX_OK);
         DeviceRank::finish({request, own.end(step)});
       },
       true);

@@ -5,10 +5,13 @@
 #include <nccl.h>
 
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <map>
 #include <memory>
 #include <thread>
 
+#include "cuda/held.h"
 #include "cuda/module_ranks.h"
 #include "support/environment_variable.h"
 
@@ -195,16 +198,24 @@ TEST_F(ModuleParts, ThoseThatOverlapAtOnceAreNotMixedUp) {
   }
 }
 
-// Given ranks that close a part at once, each when its own commit is over, expect the others'
-// commits to be over in their own time.
+// Given ranks that close a part at once, each when its own commit is over, expect the commit of one
+// whose communicator is there later to be over in its own time.
 TEST_F(ModuleParts, ACommitIsOverForWhoeverClosesFirst) {
-  run(3, add_one, [](DeviceRank& own) {
+  nccl_double_hold_splits_of(2);
+  Held held("a part", [] { nccl_double_hold_splits_of(-1); });
+  run(3, add_one, [&held](DeviceRank& own) {
     sum(own, 6);
-    for (int i = 0; i < 20; ++i) {
-      DeviceRank part = part_of(own, {0, 1, 2});
-      EXPECT_EQ(parallax_commit(part.job), PARALLAX_OK) << parallax_last_error();
-      check(parallax_close(part.job));
+    DeviceRank part = part_of(own, {0, 1, 2});
+    EXPECT_EQ(parallax_commit(part.job), PARALLAX_OK) << parallax_last_error();
+    std::future<parallax_status_t> closed =
+        std::async(std::launch::async, [&part] { return parallax_close(part.job); });
+    if (own.rank == 0) {
+      // It waits for rank 2, which has heard of it by now.
+      EXPECT_EQ(closed.wait_for(std::chrono::milliseconds(150)), std::future_status::timeout);
+      EXPECT_FALSE(held.vain());
+      held.release();
     }
+    EXPECT_EQ(closed.get(), PARALLAX_OK);
     sum(own, 6);
   });
 }

@@ -112,9 +112,13 @@ struct DeviceRank {
 
 class NcclJobs : public testing::Test {
  protected:
+  // What a call gets that does not return: less than by default.
+  static constexpr int kAbortMs = 300;
+
   void SetUp() override {
     // A launch that one rank never comes to ends by itself, well before the test's own deadline.
     setenv("NCCL_DOUBLE_DEADLINE_MS", "20000", 1);
+    setenv("PARALLAX_NCCL_ABORT_MS", std::to_string(kAbortMs).c_str(), 1);
     cuda_double_reset(4);
     ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
     launched_ = nccl_double_launched();
@@ -127,6 +131,7 @@ class NcclJobs : public testing::Test {
     EXPECT_EQ(nccl_leaks(), "");
     EXPECT_EQ(doubtful(), "");
     unsetenv("NCCL_DOUBLE_DEADLINE_MS");
+    unsetenv("PARALLAX_NCCL_ABORT_MS");
     for (const char* wrong : {"ranks differ", "two threads call NCCL at once",
                               "ncclCommDeregister of a communicator that ended",
                               "ncclCommDeregister was called for a communicator whose"}) {

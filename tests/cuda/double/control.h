@@ -158,6 +158,9 @@ PARALLAX_DOUBLE_API void nccl_double_set_launch_in_progress(int answers);
 PARALLAX_DOUBLE_API void nccl_double_take_windows(int taken);
 /* 1: communicators that are made out of others stay in progress until 0, or an abort. */
 PARALLAX_DOUBLE_API void nccl_double_hold_splits(int held);
+/* Those of this rank of the one that they are made out of, once the other ranks have theirs; -1: of
+ * none. */
+PARALLAX_DOUBLE_API void nccl_double_hold_splits_of(int rank);
 /* 1: a buffer's registration, or its end, does not return until 0, or an abort of its communicator,
  * as where it waits for a rank that is gone. */
 PARALLAX_DOUBLE_API void nccl_double_hold_registrations(int held);

@@ -232,7 +232,8 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   {
     std::unique_lock lock(own->mutex);
     const uint64_t left = own->launched - own->finished;
-    const size_t registered = own->registered.size() + own->windows.size();
+    size_t registered = own->windows.size();
+    for (const auto& [registration, each] : own->registered) registered += each.uses > 0 ? 1 : 0;
     lock.unlock();
     if (left > 0) say("ncclCommDestroy waits for " + std::to_string(left) + " collectives");
     if (registered > 0) {

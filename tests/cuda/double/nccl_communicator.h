@@ -54,6 +54,7 @@ struct ncclComm {
   struct Registration {
     CUdeviceptr pointer = 0;
     size_t bytes = 0;
+    int uses = 1;  // less those that were to end, whether that succeeded or not
   };
   std::map<void*, Registration> registered;
   // In the order of their numbers, which all ranks have alike.

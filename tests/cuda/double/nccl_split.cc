@@ -114,6 +114,11 @@ std::atomic<int>& splits_held() {
   return held;
 }
 
+std::atomic<int>& rank_of_held_splits() {
+  static std::atomic<int> rank{-1};
+  return rank;
+}
+
 struct HeldRegistrations {
   std::atomic<int> held{0}, within{0};
 };
@@ -175,6 +180,7 @@ ncclResult_t make_child(const Communicator& parent, const Communicator& child, n
   return meet(parent, [parent, child, made, form = std::move(form)] {
     while (splits_held() != 0 && !parent->aborted) std::this_thread::yield();
     const ncclResult_t code = parent->aborted ? ncclSystemError : form(*parent, *child);
+    while (rank_of_held_splits() == parent->rank && !parent->aborted) std::this_thread::yield();
     hand_over(*parent, child, code, made);
     return code;
   });
@@ -261,14 +267,21 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommRegister(const ncclComm_t handle, void*
     say("ncclCommRegister: the memory is registered already");
   }
   *registration = new char;
-  own->registered[*registration] = {pointer, bytes};
+  own->registered[*registration] = {.pointer = pointer, .bytes = bytes};
   cuda_double_count_registration(pointer, 1);
   return ncclSuccess;
 }
 
 PARALLAX_DOUBLE_API ncclResult_t ncclCommDeregister(const ncclComm_t handle, void* registration) {
-  if (ncclResult_t code = nccl_double::enter("ncclCommDeregister")) return code;
+  const ncclResult_t told = nccl_double::enter("ncclCommDeregister");
   const Communicator own = find(handle);
+  if (told != ncclSuccess) {
+    if (own == nullptr) return told;
+    const std::lock_guard lock(own->mutex);
+    const auto found = own->registered.find(registration);
+    if (found != own->registered.end()) --found->second.uses;
+    return told;
+  }
   if (own == nullptr) {
     return refuse(nullptr, ncclInvalidArgument, "ncclCommDeregister of a communicator that ended");
   }
@@ -276,6 +289,8 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommDeregister(const ncclComm_t handle, voi
   const std::lock_guard lock(own->mutex);
   const auto found = own->registered.find(registration);
   if (found == own->registered.end()) return ncclInvalidArgument;
+  // As NCCL: who asks again after an error is told of success, and the memory is registered still.
+  if (--found->second.uses != 0) return ncclSuccess;
   cuda_double_count_registration(found->second.pointer, -1);
   own->registered.erase(found);
   delete static_cast<char*>(registration);
@@ -283,6 +298,7 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommDeregister(const ncclComm_t handle, voi
 }
 
 void nccl_double_hold_splits(int held) { splits_held() = held; }
+void nccl_double_hold_splits_of(int rank) { rank_of_held_splits() = rank; }
 void nccl_double_hold_registrations(int held) { registrations().held = held; }
 int nccl_double_held_registrations() { return registrations().within; }
 

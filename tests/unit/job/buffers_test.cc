@@ -145,8 +145,10 @@ TEST(Buffers, WhatALibraryDoesNotLetGoOfStays) {
   Known known;
   void* const ours = known.take(4096);
   const Buffers::Borrower refuses = [](const ByteRange&) { return io_error("NCCL keeps it"); };
-  expect_refused(known.free(ours, refuses), PARALLAX_IO,
-                 "stay, and may be tried again: NCCL keeps");
+  const Buffers::Borrower is_late = [](const ByteRange&) { return timed_out("NCCL has it"); };
+  expect_refused(known.free(ours, refuses), PARALLAX_IO, "stay: NCCL keeps");
+  expect_refused(known.free(ours, is_late), PARALLAX_TIMEOUT,
+                 "stay, and may be tried again: NCCL has");
   EXPECT_EQ(known.counts()["allocated"], 1);
   EXPECT_TRUE(known.free(ours, kNobody).ok());
 }
