@@ -159,6 +159,7 @@ class RowAccumulator {
   // Once complete: distinct rows in order of first arrival.
   uint32_t row_count() const { return index_.size(); }
   const uint32_t* row_keys() const { return row_keys_.data(); }
+  const RowIndex& index() const { return index_; }
   // One behind the other, unless they stay; then places() has where each is.
   const std::byte* values() const { return options_.rows_stay ? nullptr : values_.data(); }
   const std::byte* const* places() const { return options_.rows_stay ? places_.data() : nullptr; }

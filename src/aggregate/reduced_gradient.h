@@ -13,6 +13,8 @@
 
 namespace parallax {
 
+class RowIndex;
+
 struct ReducedGradient {
   bool contributed = false;  // some rank gave a slice, if only one without rows
   bool has_values = false;   // false: no rank gave values, and nothing is to be applied
@@ -24,6 +26,7 @@ struct ReducedGradient {
   uint32_t contributors = 0;  // ranks that gave a slice, where the exchange counts them
   uint32_t row_count = 0;
   const uint32_t* row_keys = nullptr;
+  const RowIndex* index = nullptr;    // of an owner's rows: by which each is found
   const std::byte* values = nullptr;  // of `sum`
   // Of rows: where each lies by itself; null: one behind the other at `values`. What lies in other
   // ranks' memory is read as long as HostStaging::readable().

@@ -241,6 +241,15 @@ constexpr SettingRow kRows[] = {
      .sources = kEverywhere,
      .help = "Threads for merges and updates beside the progress thread.",
      .number32 = &Options::compute_threads},
+    {.name = "early_pull",
+     .type = SettingType::kChoice,
+     .standard = "on",
+     .choices = "on|off",
+     .sources = kOutside,
+     .help =
+         "Between hosts, a pull that is posted while the step before still ends: asks at once, and "
+         "owners answer rows that the step does not change before it is committed (on), or waits "
+         "for the decision (off). The values are the same."},
     {.name = "costs",
      .type = SettingType::kText,
      .standard = "measured",

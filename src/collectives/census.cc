@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/bits.h"
 #include "base/check.h"
 
 namespace parallax {
@@ -12,7 +13,6 @@ namespace parallax {
 namespace {
 
 constexpr size_t bytes_of_marks(uint32_t marks) { return (size_t{marks} + 7) / 8; }
-constexpr std::byte bit_of(uint32_t mark) { return std::byte{1} << (mark % 8); }
 
 }  // namespace
 
@@ -57,7 +57,7 @@ void Census::join(uint64_t step, uint32_t mark, bool contributed) {
   PARALLAX_CHECK(joins_ && !joining.joined);
   joining.joined = true;
   joining.contributed |= contributed;
-  if (mark != kNoMark) joining.marks[mark / 8] |= bit_of(mark);
+  if (mark != kNoMark) set_bit(joining.marks, mark);
   report_if_complete(step);
 }
 
@@ -129,9 +129,7 @@ void Census::send(uint32_t to, SectionKind kind, uint64_t step) {
   outbox_.send_bytes(to, header, sent.marks);
 }
 
-bool Census::marked(uint64_t step, uint32_t mark) const {
-  return (round(step).marks[mark / 8] & bit_of(mark)) != std::byte{0};
-}
+bool Census::marked(uint64_t step, uint32_t mark) const { return bit_at(round(step).marks, mark); }
 
 std::vector<uint32_t> Census::missing(uint64_t step) const {
   const Round& waiting = round(step);

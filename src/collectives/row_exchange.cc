@@ -406,6 +406,7 @@ ReducedGradient RowExchange::owned(uint64_t step) const {
   part.has_values = total(buffer).contributed();
   part.row_count = total(buffer).row_count();
   part.row_keys = total(buffer).row_keys();
+  part.index = &total(buffer).index();
   part.values = total(buffer).values();
   part.places = total(buffer).places();
   return part;

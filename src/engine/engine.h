@@ -106,7 +106,9 @@ struct EngineOptions {
   LaunchesOfJob launches_of_job = {};
   // As ExchangeOptions has it, the same on all ranks: tests let few hosts hold a census.
   uint32_t marker_hosts_max = kMarkerHostsMax;
-  bool boards = true;        // where the transport has any; the same on all ranks
+  bool boards = true;      // where the transport has any; the same on all ranks
+  bool early_pull = true;  // as GroupOptions has these two
+  uint64_t early_bytes_min = kEarlyBytesMin;
   OpenDevices devices = {};  // of the whole job; none: slices and tables on devices are refused
   // What the job knows of memory of devices (CommunicatorOptions).
   std::function<ByteRange(const void* address)> memory_around = {};

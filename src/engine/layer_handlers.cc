@@ -123,6 +123,13 @@ bool LayerHandlers::on_exchange(uint32_t from, const Section& section) const {
          parts_.group.runtime(header.tag).exchange_at(header.step).on_section(from, section);
 }
 
+// What is asked for of a step that has no buffers here yet, between hosts, is kept.
+bool LayerHandlers::is_early_ask(const SectionHeader& header) const {
+  const bool asks = header.kind == SectionKind::kPullLocal || header.kind == SectionKind::kPullHost;
+  return asks && !parts_.phase.open() && parts_.group.columns().host_count() > 1 &&
+         parts_.pipeline.window().admits_asks(header.step);
+}
+
 // A variable that is mirrored in that step is not pulled: its pull buffers are freed when it
 // becomes so. A tag beyond the variables ends a rank's pull.
 bool LayerHandlers::on_pull(uint32_t from, const Section& section) const {
@@ -130,7 +137,7 @@ bool LayerHandlers::on_pull(uint32_t from, const Section& section) const {
   if (header.kind == SectionKind::kTablePlace || header.kind == SectionKind::kTablesCurrent) {
     return on_tables(from, section);
   }
-  if (!is_open(header.step)) return false;
+  if (!is_open(header.step) && !is_early_ask(header)) return false;
   const bool sharded =
       header.tag >= parts_.group.size() || parts_.group.runtime(header.tag).sharded_at(header.step);
   return sharded && parts_.group.pulls().on_section(from, section);

@@ -70,6 +70,7 @@ class LayerHandlers {
   bool on_answer(TreeKind kind, std::span<const std::byte> payload) const;
   // It has buffers here.
   bool is_open(uint64_t step) const;
+  bool is_early_ask(const SectionHeader& header) const;
 
   const Parts parts_;
 };

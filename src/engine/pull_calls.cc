@@ -2,6 +2,8 @@
 // Starting and answering pulls. See pull_calls.h.
 #include "engine/pull_calls.h"
 
+#include <algorithm>
+
 #include "group/mirror.h"
 
 namespace parallax {
@@ -22,7 +24,7 @@ void PullCalls::advance() {
   PullExchange& exchange = group_.pulls();
   while (!queue_.empty()) {
     Request& pull = queue_.front();
-    if (!pipeline_.window().may_start(pull.step)) return;
+    if (!pull.started && !may_start(pull)) return;
     if (!pull.started) start(pull);
     if (exchange.active() && !exchange.finished()) return;
     // Mirrors are as of the step before only once that one is applied here.
@@ -46,6 +48,20 @@ void PullCalls::advance() {
     --pipeline_.state(pull.step).pulls_left;
     queue_.finish_front({});
   }
+}
+
+// What the step before is not known to be is of no matter to who asks. Early, this rank's leaders
+// know that it pulls no more for that step; and where the shards lie does not change between the
+// two.
+bool PullCalls::may_start(const Request& pull) const {
+  const uint64_t before = pull.step - 1;
+  if (pipeline_.window().may_start(pull.step)) return true;
+  return group_.pulls().early() && pipeline_.state(before).ended_sent &&
+         std::all_of(pull.slices.begin(), pull.slices.end(), [&](const PullSlice& slice) {
+           const VariableRuntime& runtime = group_.runtime(slice.variable);
+           return !runtime.facts.on_device &&
+                  runtime.sharded_at(before) == runtime.sharded_at(pull.step);
+         });
 }
 
 // Of those in host memory, at once.

@@ -38,6 +38,7 @@ class PullCalls {
     bool on_device = false;
   };
 
+  bool may_start(const Request& pull) const;
   void start(Request& pull);
   void start_round(Request& pull);
   void read_mirrors(const Request& pull);

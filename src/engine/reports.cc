@@ -109,6 +109,7 @@ std::string Reports::stats_json() const {
         {"program_windows", parts_.registered.program_windows},
         {"program_window_bytes", parts_.registered.program_window_bytes}}},
       {"late", late_json(parts_.pipeline.late(), parts_.group.columns())},
+      {"early_rows", early_rows()},
       {"dropped_messages", parts_.traffic.dropped_messages()},
       {"growth_count", growth_count()}};
   for (const auto& [device, bytes] : of_devices) {

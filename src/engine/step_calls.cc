@@ -206,6 +206,8 @@ Status StepCalls::advance() {
     if (!parts_.pipeline.may_say_ended(step)) continue;
     contribution_calls_.end(step);
     parts_.pipeline.say_ended(step);
+    // Pulls of the next step may be waiting for that.
+    if (!pull_calls_.queue().empty()) pull_calls_.advance();
   }
   StepPipeline::Finished finished;
   PARALLAX_RETURN_IF_ERROR(parts_.pipeline.advance(&finished));

@@ -34,7 +34,8 @@ Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Com
       entries_(std::make_unique<Entries>(columns_, options_.boards ? outbox.boards() : nullptr)),
       staging_(std::make_unique<HostStaging>(columns_, outbox.lending())),
       table_memory_(columns_, outbox.lending()),
-      pulls_(columns_, outbox) {}
+      pulls_(columns_, outbox,
+             options_.early_pull ? options_.early_bytes_min : PullExchange::kNeverEarly) {}
 
 std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Method method) const {
   // Until they are applied, which is then done in the pass that has asked whether they can be read.

@@ -35,6 +35,10 @@
 
 namespace parallax {
 
+// Rows of so many bytes are answered early by a message of their own. A guess from below: it is
+// what a link of 10 Gbit/s takes 13 us for, and less fills no link while a step is decided.
+inline constexpr uint64_t kEarlyBytesMin = 16 * 1024;
+
 struct GroupOptions {
   parallax_plan_mode_t plan_mode = PARALLAX_PLAN_AUTO;
   bool deterministic = false;
@@ -44,7 +48,9 @@ struct GroupOptions {
   // Of this rank's other groups, whose memory counts for both limits; none: there are none.
   std::function<std::vector<Footprint>()> other_footprints = {};
   uint32_t marker_hosts_max = kMarkerHostsMax;
-  bool boards = true;        // where the transport has any; the same on all ranks
+  bool boards = true;      // where the transport has any; the same on all ranks
+  bool early_pull = true;  // a rank's own choice; and from how many bytes, as PullExchange has it
+  uint64_t early_bytes_min = kEarlyBytesMin;
   OpenDevices devices = {};  // for tables in their memory; none: there are no devices
 };
 

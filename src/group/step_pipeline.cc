@@ -32,6 +32,15 @@ bool gave_all(const StepState& step) {
                      [](Contributed each) { return each == Contributed::kAll; });
 }
 
+// Pulls of the next step are answered what this one leaves alone, whether it is committed or
+// discarded.
+void answer_early(Group& group, uint64_t step) {
+  group.pulls().answer_early(step, [&](uint32_t variable) -> const RowIndex* {
+    const Exchange& exchange = group.runtime(variable).exchange_at(step);
+    return exchange.state(step).reduced ? exchange.owned(step).index : nullptr;
+  });
+}
+
 }  // namespace
 
 void StepState::reset(uint64_t begun) {
@@ -137,6 +146,8 @@ Status StepPipeline::advance(Finished* finished) {
   // A vote to all speaks of no sum, so it goes beside what it is about, not behind it.
   const auto summed = [&] { return reduced(step) && staging.readable(step.step); };
   if (step.ended_sent && !step.voted && (votes_to_all_ || summed())) vote(step);
+  // Behind the vote, which what follows waits for.
+  if (step.ended_sent && !votes_to_all_) answer_early(parts_.group, step.step);
   if (votes_to_all_) {
     bool complete = false;
     PARALLAX_RETURN_IF_ERROR(all_votes_.take_complete(&complete));

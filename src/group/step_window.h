@@ -6,7 +6,8 @@
 //
 // kDepth steps are open at a time, since there are so many buffers: a step takes over those of the
 // step kDepth before it. A peer is at most one step ahead: it starts step t + 1 when t is decided,
-// which takes this rank's vote on t, and so step t - 1 finished here. Pure; one owner.
+// which takes this rank's vote on t, and so step t - 1 finished here. A pull alone may be sent
+// before that, once the rank has ended t (admits_asks). Pure; one owner.
 #ifndef PARALLAX_GROUP_STEP_WINDOW_H_
 #define PARALLAX_GROUP_STEP_WINDOW_H_
 
@@ -66,6 +67,9 @@ class StepWindow {
   // ---- messages
   // It has buffers here, so messages of it may come.
   bool admits(uint64_t step) const { return step > finished_ && step <= opens(); }
+  // A rank whose pull asks early has finished the step two before it, which took this rank's vote
+  // on that step; this rank need not have finished it. What is asked for needs no step buffer.
+  bool admits_asks(uint64_t step) const { return step > finished_ && step <= opens() + 1; }
   // It is over here; late messages that nothing waits for may still come.
   bool is_over(uint64_t step) const { return step <= finished_; }
   // The last step that has buffers: the one to open for when a step is finished.

@@ -360,6 +360,7 @@ Status Job::start_engine() {
           .memory_check = static_cast<MemoryCheck>(setting("memory_check").number),
           .machine = machine_memory(),
           .boards = has_boards_,
+          .early_pull = setting("early_pull").number == 0,
           .devices = opener(),
           .memory_around = [this](const void* address) { return buffers_.around(address); },
           .buffers = &buffers_,

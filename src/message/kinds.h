@@ -85,6 +85,7 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kProbeAnswer, Layer::kProbe, "probe_answer"},
     KindRow{SectionKind::kLentRun, Layer::kExchange, "lent_run"},
     KindRow{SectionKind::kRunSummed, Layer::kExchange, "run_summed"},
+    KindRow{SectionKind::kEarlyRows, Layer::kPull, "early_rows"},
 };
 
 namespace internal_kinds {

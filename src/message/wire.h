@@ -111,7 +111,11 @@ enum class SectionKind : uint8_t {
   // The sender's parts of variables from tag on are summed where they were lent: first = the loan,
   // payload = how many, 4 bytes.
   kRunSummed = 47,
-  kKindCount = 48,
+  // Of what the receiver's host asked the sender for in a pull: which of the rows that were not
+  // answered come next, in their order, ahead of the others of these; first = the first of them,
+  // payload = a bit for each.
+  kEarlyRows = 48,
+  kKindCount = 49,
 };
 
 // How the payload is laid out.

@@ -2,6 +2,8 @@
 // Slots taken and given back. See held_rows.h.
 #include "server/held_rows.h"
 
+#include "base/bits.h"
+
 namespace parallax {
 
 void HeldRows::lay_out(Arena& memory, uint64_t rows_max, size_t row_bytes) {
@@ -40,6 +42,30 @@ void HeldRows::move(uint32_t row_key, uint32_t slot) {
   bool inserted;
   slots_[index_.find_or_insert(row_key, &inserted)] = slot;
   row_keys_[slot] = row_key;
+}
+
+void HeldRows::bring_forward(Queue& queue, uint64_t skipped, std::span<const std::byte> bits) {
+  uint32_t before = kNoSlot;  // the last that stays where it is
+  uint32_t at = queue.head;
+  for (; skipped > 0 && at != kNoSlot; --skipped) {
+    before = at;
+    at = next_[at];
+  }
+  Queue first, others;
+  for (size_t i = 0; i < bits.size() * 8 && at != kNoSlot; ++i) {
+    const uint32_t next = next_[at];
+    push(bit_at(bits, i) ? first : others, at);
+    at = next;
+  }
+  uint32_t* link = before == kNoSlot ? &queue.head : &next_[before];
+  for (const Queue& each : {first, others}) {
+    if (each.head == kNoSlot) continue;
+    *link = each.head;
+    link = &next_[each.tail];
+    before = each.tail;
+  }
+  *link = at;
+  if (at == kNoSlot) queue.tail = before;
 }
 
 void HeldRows::begin_forgetting() {

@@ -59,6 +59,8 @@ class HeldRows {
     (queue.head == kNoSlot ? queue.head : next_[queue.tail]) = slot;
     queue.tail = slot;
   }
+  // Of those behind the first `skipped` the ones with a bit come first; the order stays else.
+  void bring_forward(Queue& queue, uint64_t skipped, std::span<const std::byte> bits);
   uint32_t pop(Queue& queue) {
     const uint32_t slot = queue.head;
     queue.head = next_[slot];

@@ -98,6 +98,8 @@ class LedVariable {
 
   // Values of an owner. False: not what is due next.
   [[nodiscard]] bool on_values(uint32_t from, const Section& section);
+  // Which of the rows that it was asked for an owner sends first. False: not of those that it owes.
+  [[nodiscard]] bool on_early_rows(uint32_t from, const Section& section);
   // Moves on over what is here; true if that is all that the list waits for.
   bool complete(HostList& list);
   // What a list's values lie in: rows by slot, or the column's elements.

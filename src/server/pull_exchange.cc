@@ -6,11 +6,12 @@
 
 namespace parallax {
 
-PullExchange::PullExchange(const Columns& columns, Outbox& outbox)
+PullExchange::PullExchange(const Columns& columns, Outbox& outbox, uint64_t early_bytes_min)
     : columns_(columns),
+      early_(early_bytes_min != kNeverEarly && columns.host_count() > 1),
       source_(columns, outbox, variables_),
-      leader_(columns, outbox, variables_),
-      owner_(columns, outbox, variables_) {}
+      leader_(columns, outbox, variables_, early_),
+      owner_(columns, outbox, variables_, early_bytes_min) {}
 
 PullExchange::~PullExchange() {
   for (uint32_t id = 0; id < variables_.all().size(); ++id) remove_variable(id);
@@ -69,6 +70,8 @@ bool PullExchange::on_section(uint32_t from, const Section& section) {
       return owner_.on_pull_host(from, section);
     case SectionKind::kValuesHost:
       return leader_.on_values_host(from, section);
+    case SectionKind::kEarlyRows:
+      return leader_.on_early_rows(from, section);
     case SectionKind::kValuesLocal:
       return source_.on_values_local(from, section);
     default:

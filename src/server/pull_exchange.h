@@ -43,8 +43,11 @@ namespace parallax {
 
 class PullExchange {
  public:
-  // Both outlive this object.
-  PullExchange(const Columns& columns, Outbox& outbox);
+  // Both outlive this object. `early_bytes_min`: from so many bytes of rows on owners answer early
+  // (PullOwner); kNeverEarly: nobody asks or answers before the step before is decided. A rank's
+  // own choice.
+  static constexpr uint64_t kNeverEarly = UINT64_MAX;
+  PullExchange(const Columns& columns, Outbox& outbox, uint64_t early_bytes_min = kNeverEarly);
   ~PullExchange();
   PullExchange(const PullExchange&) = delete;
   PullExchange& operator=(const PullExchange&) = delete;
@@ -86,6 +89,15 @@ class PullExchange {
   // The owner has applied `step`: pulls of step + 1 may be answered.
   void applied(uint64_t step);
 
+  // This rank's pulls may be asked for as soon as it has ended the step before.
+  bool early() const { return early_; }
+  // As PullOwner has it.
+  template <typename Changed>
+  void answer_early(uint64_t step, Changed changed) {
+    if (early_) owner_.answer_early(step, changed);
+  }
+  uint64_t early_rows() const { return owner_.early_rows(); }
+
   // What a rank of the host says of its tables, of a step that may be `over` here. False: not what
   // it may say.
   [[nodiscard]] bool on_tables(uint32_t from, const Section& section, bool over);
@@ -101,6 +113,7 @@ class PullExchange {
 
  private:
   const Columns& columns_;
+  const bool early_;
   PulledVariables variables_;
   PullSource source_;
   PullLeader leader_;

@@ -10,8 +10,9 @@
 
 namespace parallax {
 
-PullLeader::PullLeader(const Columns& columns, Outbox& outbox, const PulledVariables& variables)
-    : columns_(columns), outbox_(outbox), variables_(variables) {
+PullLeader::PullLeader(const Columns& columns, Outbox& outbox, const PulledVariables& variables,
+                       bool early)
+    : columns_(columns), outbox_(outbox), variables_(variables), early_(early) {
   if (!columns.is_leader()) return;
   pulls_.resize(columns.locals().size());
   whole_.reserve(pulls_.size());
@@ -19,13 +20,17 @@ PullLeader::PullLeader(const Columns& columns, Outbox& outbox, const PulledVaria
 }
 
 void PullLeader::end_local(uint32_t from, uint64_t step) {
-  if (!pulls_.empty()) pulls_[columns_.local_of(from)].ended = step;
+  if (pulls_.empty()) return;
+  pulls_[columns_.local_of(from)].ended = step;
+  if (early_) ask_those_whole();
 }
 
 void PullLeader::open(uint64_t step) {
   for (const auto& each : variables_.all()) {
     if (each != nullptr) each->pulled[step & 1] = 0;
   }
+  opened_ = step;
+  if (early_) ask_those_whole();
 }
 
 void PullLeader::decided(uint64_t step) {
@@ -75,6 +80,15 @@ bool PullLeader::begin(Pull& pull, const SectionHeader& header) const {
 
 // ---- leader -> owner: what is not here
 
+// Early: the step before has ended at every rank of the host, so that none pulls for it any more,
+// and what it pulled is forgotten.
+bool PullLeader::may_ask(uint64_t step) const {
+  if (step == startable_) return true;
+  return early_ && step == startable_ + 1 && step <= opened_ &&
+         std::all_of(pulls_.begin(), pulls_.end(),
+                     [&](const Pull& each) { return each.ended >= startable_; });
+}
+
 void PullLeader::ask_those_whole() {
   size_t kept = 0;
   bool held_up = false;
@@ -82,7 +96,7 @@ void PullLeader::ask_those_whole() {
     const uint64_t step = pulls_[local].step;
     // Of a rank that voted before it had its values: nobody may be asked for them any more.
     if (step < startable_) continue;
-    if (step == startable_ && !held_up) {
+    if (!held_up && may_ask(step)) {
       if (ask(local)) continue;
       held_up = true;
     }
@@ -115,11 +129,14 @@ void PullLeader::ask_owners(PulledVariable& variable, LedVariable::HostList& lis
                           variable.id, list.step);
     send.header.flags = pull_flags(variable.led.dtype_of_values(list));
     send.header.first = ask.before;
+    // Ahead of pushes: what they are for is needed later.
+    send.ahead = true;
     if (rows) {
       send.rows.row_keys = &list.asked[ask.first];
       send.count = ask.count;
       variable.pulled[list.step & 1] += ask.count;
-      offer_place(variable, owner, ask, send);
+      // Of what is asked for early rows come in an order that is not known yet.
+      if (list.step == startable_) offer_place(variable, owner, ask, send);
     }
     outbox_.add(owner, send);
   }
@@ -166,6 +183,13 @@ void PullLeader::offer_place(PulledVariable& variable, uint32_t owner, const Led
 }
 
 // ---- owner -> leader: the values
+
+bool PullLeader::on_early_rows(uint32_t from, const Section& section) {
+  PulledVariable* variable = variables_.find(section.header.tag);
+  return variable != nullptr && variable->led.led() &&
+         columns_.column_of(from) == columns_.my_column() &&
+         variable->led.on_early_rows(from, section);
+}
 
 bool PullLeader::on_values_host(uint32_t from, const Section& section) {
   PulledVariable* variable = variables_.find(section.header.tag);

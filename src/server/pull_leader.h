@@ -8,7 +8,8 @@
 // Pulls are taken in the order in which they are here whole. One that cannot be asked for before
 // what is under way is answered keeps those behind it waiting, so that it is never starved; it
 // waits for owners alone. A pull of a step whose predecessor this rank does not know to be decided
-// waits for that too: until then ranks of the host may pull for the step before.
+// waits for that too, or, early, for all ranks of the host to have ended it: until then they may
+// pull for the step before.
 #ifndef PARALLAX_SERVER_PULL_LEADER_H_
 #define PARALLAX_SERVER_PULL_LEADER_H_
 
@@ -24,7 +25,7 @@ namespace parallax {
 class PullLeader {
  public:
   // All outlive this object.
-  PullLeader(const Columns& columns, Outbox& outbox, const PulledVariables& variables);
+  PullLeader(const Columns& columns, Outbox& outbox, const PulledVariables& variables, bool early);
 
   // As PullExchange has them.
   void end_local(uint32_t from, uint64_t step);
@@ -38,6 +39,7 @@ class PullLeader {
   void forget_places(PulledVariable& variable);
 
   [[nodiscard]] bool on_pull_local(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_early_rows(uint32_t from, const Section& section);
   [[nodiscard]] bool on_values_host(uint32_t from, const Section& section);
 
  private:
@@ -54,6 +56,7 @@ class PullLeader {
   };
 
   [[nodiscard]] bool begin(Pull& pull, const SectionHeader& header) const;
+  bool may_ask(uint64_t step) const;
   void ask_those_whole();
   [[nodiscard]] bool ask(uint32_t local);
   void ask_owners(PulledVariable& variable, LedVariable::HostList& list);
@@ -67,7 +70,9 @@ class PullLeader {
   const Columns& columns_;
   Outbox& outbox_;
   const PulledVariables& variables_;
+  const bool early_;
   uint64_t startable_ = 1;       // the step that ranks may pull for
+  uint64_t opened_ = 2;          // the last step that has counters
   std::vector<Pull> pulls_;      // by local rank
   std::vector<uint32_t> whole_;  // local ranks whose pulls wait to be asked for, in order
 };

@@ -3,7 +3,9 @@
 #include "server/pull_owner.h"
 
 #include <algorithm>
+#include <array>
 
+#include "base/bits.h"
 #include "server/pull_sections.h"
 
 namespace parallax {
@@ -23,13 +25,21 @@ const PullPlace* place_at_or_behind(const PulledVariable::Asked& asked, uint64_t
   return found;
 }
 
+// Of a list so many rows are looked at: a bit each fits a control section.
+constexpr uint32_t kEarlyRowsMax = Outbox::kControlBytesMax * 8;
+
 }  // namespace
+
+void PullOwner::reserve(size_t variables) {
+  // At most one list of a host and variable waits.
+  waiting_.reserve(variables * columns_.host_count());
+  if (columns_.host_count() > 1) late_.reserve(kEarlyRowsMax);
+}
 
 // The leader of this rank's column speaks for its host, and nobody else.
 PulledVariable* PullOwner::asked_variable(uint32_t from, const Section& section) const {
   PulledVariable* const variable = variables_.find(section.header.tag);
-  const bool speaks =
-      from == columns_.leader(columns_.host_of(from), columns_.column_of(columns_.rank()));
+  const bool speaks = from == leader_of(columns_.host_of(from));
   return variable == nullptr || variable->asked.empty() || !speaks ? nullptr : variable;
 }
 
@@ -90,13 +100,14 @@ bool PullOwner::on_pull_host(uint32_t from, const Section& section) {
 
 bool PullOwner::go_on(const PulledVariable& variable, Asked& asked, const SectionHeader& header) {
   const uint32_t dtype = pull_dtype(header);
-  // Nothing is under way: what comes is a new list, of the same step or a later one.
-  if (!asked.waiting && asked.answered == asked.count && asked.unpacked == 0) {
+  // Nothing is under way: what comes is a new list, of the same step or a later one. It may still
+  // be among those that wait, if all of it was answered early.
+  if (!asked.dense && asked.answered == asked.count && asked.unpacked == 0) {
     if (header.step < asked.step || !may_travel_as(dtype, variable.master)) return false;
     asked.step = header.step;
     asked.dtype = dtype;
-    asked.count = 0;
-    asked.answered = 0;
+    asked.count = asked.answered = asked.sifted = 0;
+    asked.behind = false;
   }
   // What is held back is answered as one, and what was answered is packed from the list still.
   return header.step == asked.step && dtype == asked.dtype &&
@@ -121,46 +132,98 @@ bool PullOwner::list_rows(PulledVariable& variable, uint32_t host, const Section
   return true;
 }
 
-void PullOwner::answer(PulledVariable& variable, uint32_t host) {
+// Not of a table on a device, whose rows are read in the order of its stream; nor where rows have
+// places, which follow the order of asking; nor of this host, to which there is no link to fill.
+bool PullOwner::may_answer_early(const PulledVariable& variable, uint32_t host,
+                                 uint64_t step) const {
+  const Asked& asked = variable.asked[host];
+  return step == applied_ + 1 && asked.waiting && asked.step == step + 1 && !asked.dense &&
+         asked.sifted < asked.count && host != columns_.host() && variable.table != nullptr &&
+         variable.table->store() == nullptr &&
+         place_at_or_behind(asked, asked.position.in(asked.step) - asked.count) == nullptr;
+}
+
+void PullOwner::answer_early(PulledVariable& variable, uint32_t host, const RowIndex& changed) {
   Asked& asked = variable.asked[host];
-  const uint32_t leader = columns_.leader(host, columns_.column_of(columns_.rank()));
+  asked.sifted = asked.count;
+  uint32_t* const list = variable.list_of(host, asked.count) + asked.answered;
+  const uint32_t count = std::min(asked.count - asked.answered, kEarlyRowsMax);
+  std::array<std::byte, kEarlyRowsMax / 8> bits = {};
+  uint32_t early = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t row_key = variable.partition.row_key_at(columns_.rank(), list[i]);
+    if (changed.find(row_key) != kNoSlot) continue;
+    set_bit(bits, i);
+    ++early;
+  }
+  const uint64_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(asked.dtype);
+  if (early == 0 || early * row_bytes < early_bytes_min_) return;
+  late_.clear();
+  uint32_t* next = list;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (bit_at(bits, i)) {
+      *next++ = list[i];
+    } else {
+      late_.push_back(list[i]);
+    }
+  }
+  std::copy(late_.begin(), late_.end(), next);
+  // Behind the pushes of the step, which its end waits for; and so are the others of the list, as
+  // long as these are not packed.
+  asked.behind = true;
+  early_rows_ += early;
+  const Send send = new_answer(variable, host);
+  SectionHeader header = send.header;
+  header.kind = SectionKind::kEarlyRows;
+  header.first = asked.position.in(asked.step) - (asked.count - asked.answered);
+  outbox_.send_bytes(leader_of(host), header, std::span(bits).first((count + 7) / 8));
+  answer_rows(variable, host, send, early);
+}
+
+// Packed straight out of the table, as late as may be: the next update needs the vote of ranks that
+// still wait for these values, so they stay as they are until they are packed. Ahead of pushes:
+// whoever waits for them has not pushed yet.
+Send PullOwner::new_answer(const PulledVariable& variable, uint32_t host) const {
+  const Asked& asked = variable.asked[host];
   Send send = pull_send(SectionKind::kValuesHost, Encoding::kValues, variable.id, asked.step);
   send.header.flags = pull_flags(asked.dtype);
   send.format = {.element_bytes = bytes_of_dtype(asked.dtype),
                  .source_bytes = bytes_of_sum(variable.master),
                  .convert = converter(dtype_of(variable.master), asked.dtype)};
   send.rows.row_elements = static_cast<uint32_t>(variable.partition.row_elements());
-  // Packed straight out of the table, as late as may be: the next update needs the vote of ranks
-  // that still wait for these values, so they stay as they are until they are packed.
-  if (asked.dense) {
-    const Range range = variable.partition.range_of(columns_.rank());
-    send.header.encoding = Encoding::kDense;
-    send.header.first = range.first;
-    DeviceStore* const store = variable.table->store();
-    if (store == nullptr) send.dense = variable.table->element(range.first);
-    send.count = range.count;
-    asked.dense = false;
-    send.pending = &asked.unpacked;
-    ++asked.unpacked;
-    if (store == nullptr) {
-      outbox_.add(leader, send);
-    } else {
-      answer_from(*store, variable, host, send);
-    }
+  send.ahead = !asked.behind;
+  return send;
+}
+
+void PullOwner::answer(PulledVariable& variable, uint32_t host) {
+  Asked& asked = variable.asked[host];
+  asked.behind = asked.behind && asked.unpacked > 0;
+  Send send = new_answer(variable, host);
+  if (!asked.dense) return answer_rows(variable, host, send, asked.count - asked.answered);
+  const Range range = variable.partition.range_of(columns_.rank());
+  send.header.encoding = Encoding::kDense;
+  send.header.first = range.first;
+  DeviceStore* const store = variable.table->store();
+  if (store == nullptr) send.dense = variable.table->element(range.first);
+  send.count = range.count;
+  asked.dense = false;
+  send.pending = &asked.unpacked;
+  ++asked.unpacked;
+  if (store == nullptr) {
+    outbox_.add(leader_of(host), send);
   } else {
-    answer_rows(variable, host, send);
+    answer_from(*store, variable, host, send);
   }
 }
 
-// A piece of a list is answered when it comes, so that the first values leave early. What the host
-// has a place for goes there, and is a send of its own.
-void PullOwner::answer_rows(PulledVariable& variable, uint32_t host, Send send) {
+// The next `count` of the list. A piece of it is answered when it comes, so that the first values
+// leave soon. What the host has a place for goes there, and is a send of its own.
+void PullOwner::answer_rows(PulledVariable& variable, uint32_t host, Send send, uint32_t count) {
   Asked& asked = variable.asked[host];
-  const uint32_t leader = columns_.leader(host, columns_.column_of(columns_.rank()));
-  const uint64_t end = asked.position.in(asked.step);
-  uint64_t row = end - (asked.count - asked.answered);
+  uint64_t row = asked.position.in(asked.step) - (asked.count - asked.answered);
+  const uint64_t end = row + count;
   const uint32_t* list = variable.list_of(host, asked.count) + asked.answered;
-  asked.answered = asked.count;
+  asked.answered += count;
   send.rows.values = variable.table->array(0).data();
   send.pending = &asked.unpacked;
   // Of a device's memory they come by a copy of their own, and go out from where that put them.
@@ -178,7 +241,7 @@ void PullOwner::answer_rows(PulledVariable& variable, uint32_t host, Send send) 
     if (placed) send.place_offset = (row - place->first) * send.row_bytes();
     ++asked.unpacked;
     if (store == nullptr) {
-      outbox_.add(leader, send);
+      outbox_.add(leader_of(host), send);
     } else {
       answer_from(*store, variable, host, send);
     }
@@ -209,7 +272,7 @@ void PullOwner::answer_from(DeviceStore& store, PulledVariable& variable, uint32
               .to = to,
               .dtype = dtype_of(variable.master),
               .outbox = &outbox_,
-              .peer = columns_.leader(host, columns_.column_of(columns_.rank())),
+              .peer = leader_of(host),
               .send = send});
 }
 

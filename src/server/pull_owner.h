@@ -5,6 +5,11 @@
 // to its bound, and begins anew when all is: a leader that keeps to what it has room for
 // (asked_rows_max) always finds room here.
 //
+// Early, of what waits: once all that a step changes here is known, rows that it leaves alone are
+// as they will be, whether it is committed or discarded, and are answered (docs/adr/0089). Which
+// ones is said first, a bit a row (kEarlyRows), so that answers stay in an order that both ends
+// know.
+//
 // Ranks of this host are told where tables lie that they may read themselves (TableReader), once
 // each, and then with each step that is applied that the tables are as the next one reads them.
 // Part of PullExchange.
@@ -16,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "aggregate/row_index.h"
 #include "message/outbox.h"
 #include "server/pulled_variable.h"
 #include "world/patterns.h"
@@ -25,17 +31,32 @@ namespace parallax {
 class PullOwner {
  public:
   // All outlive this object.
-  PullOwner(const Columns& columns, Outbox& outbox, const PulledVariables& variables)
-      : columns_(columns), outbox_(outbox), variables_(variables) {}
+  // `early_bytes_min`: so many bytes of rows of a variable and host are worth a message of their
+  // own.
+  PullOwner(const Columns& columns, Outbox& outbox, const PulledVariables& variables,
+            uint64_t early_bytes_min)
+      : columns_(columns),
+        outbox_(outbox),
+        variables_(variables),
+        early_bytes_min_(early_bytes_min) {}
 
   // Makes room for what may wait of so many variables.
-  void reserve(size_t variables) {
-    // At most one list of a host and variable waits.
-    waiting_.reserve(variables * columns_.host_count());
-  }
+  void reserve(size_t variables);
   // As PullExchange has them.
   void applied(uint64_t step);
   void has_table(const PulledVariable& variable) { untold_.push_back(variable.id); }
+  // changed(variable): the rows that `step`, the one after the last that was applied, changes here
+  // (const RowIndex*); null: not all of them are known.
+  template <typename Changed>
+  void answer_early(uint64_t step, Changed changed) {
+    for (const auto& [number, host] : waiting_) {
+      PulledVariable* const variable = variables_.find(number);
+      if (variable == nullptr || !may_answer_early(*variable, host, step)) continue;
+      const RowIndex* const rows = changed(number);
+      if (rows != nullptr) answer_early(*variable, host, *rows);
+    }
+  }
+  uint64_t early_rows() const { return early_rows_; }  // so far
 
   [[nodiscard]] bool on_place(uint32_t from, const Section& section);
   [[nodiscard]] bool on_pull_host(uint32_t from, const Section& section);
@@ -46,8 +67,14 @@ class PullOwner {
   [[nodiscard]] bool go_on(const PulledVariable& variable, Asked& asked,
                            const SectionHeader& header);
   [[nodiscard]] bool list_rows(PulledVariable& variable, uint32_t host, const Section& section);
+  bool may_answer_early(const PulledVariable& variable, uint32_t host, uint64_t step) const;
+  void answer_early(PulledVariable& variable, uint32_t host, const RowIndex& changed);
+  Send new_answer(const PulledVariable& variable, uint32_t host) const;
   void answer(PulledVariable& variable, uint32_t host);
-  void answer_rows(PulledVariable& variable, uint32_t host, Send send);
+  void answer_rows(PulledVariable& variable, uint32_t host, Send send, uint32_t count);
+  uint32_t leader_of(uint32_t host) const {  // of this rank's column
+    return columns_.leader(host, columns_.column_of(columns_.rank()));
+  }
   PulledVariable* asked_variable(uint32_t from, const Section& section) const;
   void tell_neighbours(const SectionHeader& header, std::span<const std::byte> payload);
   void tell_of_tables();
@@ -56,6 +83,9 @@ class PullOwner {
   const Columns& columns_;
   Outbox& outbox_;
   const PulledVariables& variables_;
+  const uint64_t early_bytes_min_;
+  uint64_t early_rows_ = 0;
+  std::vector<uint32_t> late_;  // while a list is parted
   uint64_t applied_ = 0;
   std::vector<std::pair<uint32_t, uint32_t>> waiting_;  // (variable, host) held back
   std::vector<uint32_t> untold_;  // variables of whose tables here nobody knows yet

@@ -177,6 +177,7 @@ Scenario make_scenario(uint64_t seed, const ScenarioLimits& limits) {
   for (const parallax_variable_t& variable : scenario.variables) {
     scenario.own_rules.push_back(variable.rule != PARALLAX_RULE_NONE && own.chance(35));
   }
+  scenario.early = SeededRandom(seed).fork(81).chance(80);
   draw_registrations(seed, &scenario);
   return scenario;
 }
@@ -326,7 +327,7 @@ std::string Scenario::describe() const {
           (deterministic ? " deterministic" : "") +
           " numbers=" + draws[static_cast<size_t>(numbers)] + " steps=" + std::to_string(steps) +
           (pipelined ? " pipelined" : "") + (waits_in_step ? " waits" : "") +
-          (late_jobs ? " late_jobs" : "") +
+          (late_jobs ? " late_jobs" : "") + (early ? " early" : "") +
           " message_bytes_max=" + std::to_string(sim.message_bytes_max) +
           " lease=" + std::to_string(lease_ns / kMillisecond) + "ms variables=[";
   for (uint32_t i = 0; i < variables.size(); ++i) {

@@ -63,6 +63,7 @@ struct Scenario {
   Numbers numbers = Numbers::kExact;
   bool pipelined = false;       // a step begins while the last one still ends
   bool waits_in_step = false;   // reduces are waited for before step_end
+  bool early = true;            // pulls are asked for and answered early, however few rows
   bool exits_at_once = false;   // a rank's process ends with the first call that fails
   uint32_t rates_groups = 0;    // that variables name, and steps may have rates of
   std::vector<bool> own_rules;  // by variable: its rule is a function of the caller's

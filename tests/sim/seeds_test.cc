@@ -39,6 +39,7 @@ struct Totals {
   uint64_t reduces = 0;
   uint64_t collectives = 0;
   uint64_t steps = 0;
+  uint64_t early_rows = 0;
   uint64_t messages = 0;
   uint64_t failures = 0;
   uint64_t failed_ranks = 0;
@@ -58,6 +59,7 @@ Totals run_seeds(uint64_t first, uint64_t end) {
       totals.reduces += verdict.reduces_checked;
       totals.collectives += verdict.collectives_checked;
       totals.steps += verdict.steps_ended;
+      totals.early_rows += verdict.early_rows;
       totals.messages += verdict.messages;
       totals.failed_ranks += verdict.failed_ranks;
       if (verdict.errors.empty() || ++totals.failures > kFailuresShown) continue;
@@ -103,12 +105,13 @@ TEST(Seeds, a_thousand) {
   const Totals totals = run_seeds(first, end);
   std::printf("%" PRIu64 " seeds: %" PRIu64 " finished whole; %" PRIu64 " steps ended, %" PRIu64
               " pulls, %" PRIu64 " reductions and %" PRIu64 " collectives checked, %" PRIu64
-              " messages; %" PRIu64 " ranks lost a peer\n",
+              " rows answered early, %" PRIu64 " messages; %" PRIu64 " ranks lost a peer\n",
               end - first, totals.survived, totals.steps, totals.pulls, totals.reduces,
-              totals.collectives, totals.messages, totals.failed_ranks);
+              totals.collectives, totals.early_rows, totals.messages, totals.failed_ranks);
   std::printf("faults felt, by kind and phase:\n%s", totals.counts.table(kPhases).c_str());
   EXPECT_EQ(totals.failures, 0u);
   EXPECT_GT(totals.collectives, end - first);
+  EXPECT_GT(totals.early_rows, (end - first) / 2);
   if (end - first < kSeeds) return;
   for (size_t kind = 0; kind < kFaultKinds; ++kind) {
     for (const std::string& phase : kPhases) {

@@ -78,6 +78,7 @@ SimVerdict SimJob::run() {
     verdict_.reduces_checked += rank->reduces_checked();
     verdict_.collectives_checked += rank->collectives_checked();
     verdict_.steps_ended += rank->steps_ended();
+    verdict_.early_rows += rank->early_rows();
   }
   return verdict_;
 }

@@ -31,6 +31,7 @@ struct SimVerdict {
   uint64_t reduces_checked = 0;
   uint64_t collectives_checked = 0;
   uint64_t steps_ended = 0;
+  uint64_t early_rows = 0;  // answered before their step was applied
   uint32_t finished_ranks = 0;
   uint32_t failed_ranks = 0;
   int64_t end_ns = 0;

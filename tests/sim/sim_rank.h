@@ -73,6 +73,7 @@ class SimRank final : public Actor {
   uint64_t reduces_checked() const { return reduces_checked_; }
   uint64_t collectives_checked() const { return collectives_checked_; }
   uint64_t steps_ended() const { return steps_ended_; }
+  uint64_t early_rows() const { return engine_->reports().early_rows(); }
   // What it is stuck at.
   std::string describe() const;
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/bits.h"
 #include "collectives/tree_sync.h"
 #include "engine/commit_report.h"
 #include "group/vote.h"
@@ -237,6 +238,7 @@ std::string MessageText::data(const Section& section) const {
   if (layer == Layer::kMigration) text += " array " + text_of(uint64_t{header.part});
   switch (header.encoding) {
     case Encoding::kBytes:
+      if (header.kind == SectionKind::kEarlyRows) return text + early(section);
       if (header.count > 0) text += range_text("bytes", header);
       break;
     case Encoding::kDense:
@@ -259,6 +261,15 @@ std::string MessageText::data(const Section& section) const {
   const bool contributed = (header.flags & kSectionContributed) != 0;
   if ((header.flags & kSectionLast) != 0) text += contributed ? " (last, contributed)" : " (last)";
   return text;
+}
+
+// Which items come next.
+std::string MessageText::early(const Section& section) {
+  std::string text = " items";
+  for (size_t i = 0; i < section.payload.size() * 8; ++i) {
+    if (bit_at(section.payload, i)) text += " " + text_of(section.header.first + i);
+  }
+  return text + " first";
 }
 
 // " rows 3 7: 1 1, 2 2"; of row keys alone " rows 3 7".

@@ -46,6 +46,7 @@ class MessageText {
   std::string vote(std::span<const std::byte> payload) const;
   std::string decision(std::span<const std::byte> payload) const;
   std::string data(const Section& section) const;
+  static std::string early(const Section& section);
   std::string rows(const Section& section) const;
   std::string line(const Section& section) const;
 

@@ -48,7 +48,7 @@ std::vector<std::string> SmallJob::obey(const std::string& command) {
   return story_->take();
 }
 
-// hosts=NAME,... [lease=MS] [plan=MODE] [plan_after=STEPS]
+// hosts=NAME,... [lease=MS] [plan=MODE] [plan_after=STEPS] [early=BYTES]
 void SmallJob::open(const Words& words) {
   hosts_ = map_hosts(cut(words.option("hosts", ""), ','));
   const auto size = static_cast<uint32_t>(hosts_.host_of.size());
@@ -64,6 +64,8 @@ void SmallJob::open(const Words& words) {
     options.lease_ns = static_cast<int64_t>(lease_ms * kNanosecondsPerMillisecond);
     options.plan_mode = plan_mode_of(words.option("plan", "auto"));
     options.plan_after_steps = static_cast<uint32_t>(words.number("plan_after", 8));
+    options.early_bytes_min =
+        static_cast<uint64_t>(words.number("early", static_cast<double>(options.early_bytes_min)));
     ranks_.push_back(std::make_unique<ToldRank>(*world_, options, *story_, variables_));
     world_->attach(rank, ranks_.back().get());
   }

@@ -65,6 +65,25 @@ TEST(LayerHandlers, OfAStepThatHasNoBuffersNothingMayCome) {
   }
 }
 
+// Of what a pull asks for, between hosts, one step more may come: it needs no buffers.
+TEST(LayerHandlers, WhatAPullAsksForMayComeAStepSooner) {
+  constexpr uint64_t kSooner = StepWindow::kDepth + 1;
+  for (const uint32_t host : {1u, 0u}) {
+    JobWorld world({0, host});
+    world.commit();
+    const uint32_t row_key = world[0].group.runtime(JobWorld::kRows).partition.row_key_at(0, 0);
+    Section list = section_of(SectionKind::kPullHost, JobWorld::kRows, kSooner + 1);
+    list.header.encoding = Encoding::kIds;
+    list.header.count = 1;
+    list.payload = std::as_bytes(std::span(&row_key, 1));
+    EXPECT_FALSE(world[0].handlers.take(1, list));
+    list.header.step = kSooner;
+    EXPECT_EQ(world[0].handlers.take(1, list), host == 1);
+    EXPECT_FALSE(takes(world, SectionKind::kPullPlace, JobWorld::kRows, kSooner));
+    EXPECT_FALSE(takes(world, SectionKind::kValuesHost, JobWorld::kRows, kSooner));
+  }
+}
+
 // Given a step that is over here, expect that a rank of this host may still say that it has ended
 // it: nothing of it need have passed through this one.
 TEST(LayerHandlers, AStepMayEndElsewhereAfterItIsOverHere) {

@@ -152,7 +152,7 @@ TEST(PullCalls, APullWaitsForNoOtherRank) {
 }
 
 TEST(PullCalls, WaitUntilTheStepBeforeIsDecided) {
-  CallsWorld world({0, 1});
+  CallsWorld world({0, 0});
   std::vector<float> values(2);
   world[0].pipeline.begin();
   world[0].pipeline.end(1, {.learning_rate = 1});
@@ -164,6 +164,40 @@ TEST(PullCalls, WaitUntilTheStepBeforeIsDecided) {
   EXPECT_EQ(world[0].pipeline.state(2).unstarted, 1u);
   world[0].pulls.queue().finish_all(invalid("over"));
   EXPECT_TRUE(request->done());
+}
+
+// Given a step that has ended here and is not decided, expect a pull of the next one to be asked
+// for between hosts, and to wait where a host is alone or where the shards move meanwhile.
+TEST(PullCalls, AreAskedForOnceTheStepBeforeHasEnded) {
+  struct Case {
+    std::vector<uint32_t> hosts;
+    uint64_t mirrored_from;  // step; 0: never
+    bool starts;
+  };
+  for (const Case& each :
+       {Case{{0, 1}, 0, true}, {{0, 0}, 0, false}, {{0, 1}, 2, false}, {{0, 1}, 3, true}}) {
+    CallsWorld world(each.hosts);
+    std::vector<float> values(2);
+    world[0].pipeline.begin();
+    world[0].pipeline.end(1, {.learning_rate = 1});
+    world[0].pipeline.begin();
+    VariableRuntime::Change& change = world[0].group.runtime(CallsWorld::kRows).change;
+    change.step = each.mirrored_from;
+    change.plan.placement = Placement::kMirrored;
+    const std::vector<int64_t> ids = {1};
+    Request* request = pull(world, 0, 2, ids, values.data());
+    world[0].pulls.advance();
+    EXPECT_FALSE(request->started) << "the leaders do not know that step 1 has ended";
+    change.step = 0;
+    ASSERT_TRUE(world[0].pipeline.may_say_ended(1));
+    world[0].pipeline.say_ended(1);
+    change.step = each.mirrored_from;
+    world[0].pulls.advance();
+    EXPECT_EQ(request->started, each.starts);
+    EXPECT_FALSE(request->done());
+    world[0].pulls.queue().finish_all(invalid("over"));
+    change.step = 0;
+  }
 }
 
 }  // namespace

@@ -85,6 +85,8 @@ TEST(StepWindow, AdmitsMessagesOfTheStepsThatHaveBuffers) {
   EXPECT_FALSE(window.admits(7));
   EXPECT_FALSE(window.is_over(5));
   EXPECT_EQ(window.opens(), 6u);
+  EXPECT_FALSE(window.admits_asks(4) || window.admits_asks(8));
+  EXPECT_TRUE(window.admits_asks(5) && window.admits_asks(6) && window.admits_asks(7));
 }
 
 TEST(StepWindow, StepsAreVotedOnDecidedAndFinishedOneAtATime) {

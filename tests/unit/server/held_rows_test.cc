@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <set>
 #include <vector>
 
+#include "base/bits.h"
 #include "base/seeded_random.h"
 
 namespace parallax::testkit::held_rows {
@@ -67,6 +69,41 @@ TEST(HeldRows, AQueueKeepsItsOrder) {
   }
   held.rows.push(queues[0], 3);
   EXPECT_EQ(held.rows.pop(queues[0]), 3u);
+}
+
+// Given a queue, marks on rows behind some of its first, and rows behind those: expect the marked
+// ones first among these, in their order, and a row that comes later last.
+TEST(HeldRows, MarkedRowsAreBroughtForward) {
+  SeededRandom random(1);
+  for (uint32_t round = 0; round < 300; ++round) {
+    Held held(40);
+    HeldRows::Queue queue;
+    std::vector<uint32_t> expected;
+    const auto push = [&](uint32_t row_key) {
+      bool taken;
+      held.rows.push(queue, held.rows.find_or_take(row_key, &taken));
+      expected.push_back(row_key);
+    };
+    for (uint64_t left = random.below(38), row_key = 0; row_key < left; ++row_key) {
+      push(static_cast<uint32_t>(row_key));
+    }
+    const uint64_t skipped = random.below(expected.size() + 1);
+    std::vector<std::byte> bits(random.below(6));
+    for (std::byte& each : bits) each = static_cast<std::byte>(random.next());
+    held.rows.bring_forward(queue, skipped, bits);
+    const auto first = expected.begin() + static_cast<std::ptrdiff_t>(skipped);
+    const auto end = first + std::min<std::ptrdiff_t>(expected.end() - first,
+                                                      static_cast<std::ptrdiff_t>(bits.size() * 8));
+    std::stable_partition(first, end, [&](uint32_t row_key) {
+      const uint64_t i = row_key - skipped;
+      return bit_at(bits, i);
+    });
+    push(39);
+    for (const uint32_t row_key : expected) {
+      ASSERT_EQ(held.rows.row_key(held.rows.pop(queue)), row_key) << "round " << round;
+    }
+    EXPECT_EQ(queue.head, kNoSlot);
+  }
 }
 
 // Given rows taken until no slot is free, and some kept, time and again: expect the kept ones to

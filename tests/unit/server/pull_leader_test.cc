@@ -10,6 +10,45 @@
 namespace parallax::testkit::pull_garbage {
 namespace {
 
+// ---- owner -> leader: which rows come first
+
+// Receive bits for rows that an owner owes, expect them taken; and refused for any others.
+TEST_F(PullGarbage, ReceiveEarlyRowsThatDoNotFit) {
+  SectionHeader fits{.kind = SectionKind::kEarlyRows, .tag = kRows};
+  fits.step = 1;
+  fits.count = 1;
+  const auto bits = [&](uint32_t from, const SectionHeader& header, uint8_t of) {
+    return receive(0, from, header, std::as_bytes(std::span(&of, 1)));
+  };
+  ask();  // two rows of rank 3
+  EXPECT_TRUE(bits(3, fits, 0b10));
+  EXPECT_TRUE(bits(3, fits, 0b11)) << "again, before any has come";
+  EXPECT_TRUE(bits(3, following(fits, 1), 0b1));
+  EXPECT_FALSE(bits(3, fits, 0b101)) << "more rows than it owes";
+  EXPECT_FALSE(bits(3, following(fits, 1), 0b10));
+  EXPECT_FALSE(bits(3, following(fits, 2), 0b1));
+  EXPECT_FALSE(bits(3, following(fits, UINT64_MAX), 0b1));
+  EXPECT_FALSE(bits(3, fits, 0)) << "none";
+  EXPECT_FALSE(receive(0, 3, fits, {}));
+  EXPECT_FALSE(bits(2, fits, 0b1)) << "it owes nothing";
+  EXPECT_FALSE(bits(4, fits, 0b1)) << "of another column";
+  for (const uint32_t other : {uint32_t{kDense}, 4u, UINT32_MAX}) {
+    SectionHeader header = fits;
+    header.tag = other;
+    EXPECT_FALSE(bits(3, header, 0b1)) << "variable " << other;
+  }
+  SectionHeader of_ids = fits;
+  of_ids.encoding = Encoding::kIds;
+  EXPECT_FALSE(bits(3, of_ids, 0b1));
+  SectionHeader later = fits;
+  later.step = 2;
+  EXPECT_FALSE(bits(3, later, 0b1));
+  // Values come one by one: bits for one that is here are no more taken.
+  EXPECT_TRUE(receive_bytes(0, 3, values_header(SectionKind::kValuesHost, 1), kRowBytes));
+  EXPECT_FALSE(bits(3, fits, 0b1));
+  EXPECT_TRUE(bits(3, following(fits, 1), 0b1));
+}
+
 // ---- rank -> leader
 
 TEST_F(PullGarbage, ReceiveAPullOfOtherSenders) {
