@@ -5,6 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <span>
+#include <vector>
+
 #include "unit/server/pull_garbage.h"
 
 namespace parallax::testkit::pull_garbage {
@@ -47,6 +51,38 @@ TEST_F(PullGarbage, ReceiveEarlyRowsThatDoNotFit) {
   EXPECT_TRUE(receive_bytes(0, 3, values_header(SectionKind::kValuesHost, 1), kRowBytes));
   EXPECT_FALSE(bits(3, fits, 0b1));
   EXPECT_TRUE(bits(3, following(fits, 1), 0b1));
+}
+
+// Given bits behind a row whose values are still under way, expect each row's values to be its own.
+TEST_F(PullGarbage, ReceiveEarlyRowsBehindValuesUnderWay) {
+  ask();  // four rows of rank 0, two of rank 3
+  std::vector<float> given;
+  job_->tap = [&](uint32_t to, uint32_t, const Section& section) {
+    if (to != 0 || section.header.kind != SectionKind::kValuesLocal) return;
+    for (uint32_t row = 0; row < section.header.count; ++row) {
+      float value;
+      std::memcpy(&value, &section.payload[row * kRowBytes], sizeof value);
+      given.push_back(value);
+    }
+  };
+  SectionHeader bits{.kind = SectionKind::kEarlyRows, .tag = kRows};
+  bits.step = 1;
+  bits.first = 1;
+  bits.count = 1;
+  const uint8_t third = 0b100;
+  ASSERT_TRUE(receive(0, 0, bits, std::as_bytes(std::span(&third, 1))));
+  const auto receive_rows = [&](uint32_t from, const std::vector<float>& rows) {
+    std::vector<float> values;
+    for (const float row : rows) values.insert(values.end(), 3, row);
+    return receive(0, from,
+                   values_header(SectionKind::kValuesHost, static_cast<uint32_t>(rows.size())),
+                   as_payload(values));
+  };
+  ASSERT_TRUE(receive_rows(0, {10, 13, 11, 12}));
+  ASSERT_TRUE(receive_rows(3, {20, 21}));
+  while (job_->network().move()) {
+  }
+  EXPECT_EQ(given, (std::vector<float>{10, 11, 12, 13, 20, 21}));
 }
 
 // ---- rank -> leader
