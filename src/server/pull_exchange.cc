@@ -22,7 +22,7 @@ Status PullExchange::add_variable(uint32_t id, const Variable& variable,
   remove_variable(id);
   PARALLAX_RETURN_IF_ERROR(variables_.add(id, columns_, variable, partition));
   leader_.know_places(*variables_.find(id));
-  owner_.reserve(variables_.all().size());
+  owner_.reserve(variables_.all().size(), *variables_.find(id));
   return {};
 }
 

@@ -30,10 +30,13 @@ constexpr uint32_t kEarlyRowsMax = Outbox::kControlBytesMax * 8;
 
 }  // namespace
 
-void PullOwner::reserve(size_t variables) {
+void PullOwner::reserve(size_t variables, const PulledVariable& added) {
   // At most one list of a host and variable waits.
   waiting_.reserve(variables * columns_.host_count());
-  if (columns_.host_count() > 1) late_.reserve(kEarlyRowsMax);
+  if (columns_.host_count() == 1) return;
+  for (const Asked& each : added.asked) {
+    late_.reserve(std::min<size_t>(kEarlyRowsMax, each.many.size()));
+  }
 }
 
 // The leader of this rank's column speaks for its host, and nobody else.

@@ -40,8 +40,8 @@ class PullOwner {
         variables_(variables),
         early_bytes_min_(early_bytes_min) {}
 
-  // Makes room for what may wait of so many variables.
-  void reserve(size_t variables);
+  // Makes room for what may wait of so many variables, and of the one that was added.
+  void reserve(size_t variables, const PulledVariable& added);
   // As PullExchange has them.
   void applied(uint64_t step);
   void has_table(const PulledVariable& variable) { untold_.push_back(variable.id); }
