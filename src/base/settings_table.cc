@@ -246,10 +246,8 @@ constexpr SettingRow kRows[] = {
      .standard = "on",
      .choices = "on|off",
      .sources = kOutside,
-     .help =
-         "Between hosts, a pull that is posted while the step before still ends: asks at once, and "
-         "owners answer rows that the step does not change before it is committed (on), or waits "
-         "for the decision (off). The values are the same."},
+     .help = "Between hosts, a pull posted while a step ends gets the rows that the step leaves "
+             "alone before the commit (on), or asks after it (off): the same values."},
     {.name = "costs",
      .type = SettingType::kText,
      .standard = "measured",

@@ -330,14 +330,13 @@ Status Job::start_engine() {
   const size_t local_ranks = hosts_.ranks_of[hosts_.host_of[options_.rank]].size();
   devices_ = std::make_unique<JobDevices>(
       JobDevices::options_of(settings_.as_opened(), local_ranks, [this] { progress_->wake(); }));
+  compute_ = std::make_unique<InlineCompute>();
   if (options_.compute_threads > 0) {
     auto pool = std::make_unique<ThreadCompute>(
         [this] { progress_->wake(); },
         [&binding](std::thread& thread) { binding.adopt(thread, "parallax-comp"); });
     PARALLAX_RETURN_IF_ERROR(pool->start(options_.compute_threads));
     compute_ = std::move(pool);
-  } else {
-    compute_ = std::make_unique<InlineCompute>();
   }
   const auto world = static_cast<uint32_t>(hosts_.host_of.size());
   const auto slots_each = static_cast<uint32_t>(setting("slots").number / world);
