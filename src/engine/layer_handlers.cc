@@ -108,8 +108,7 @@ bool LayerHandlers::on_step_ended(uint32_t from, const Section& section) const {
   const Columns& columns = parts_.group.columns();
   if (!parts_.phase.open() && parts_.pipeline.window().is_over(step)) return true;
   if (!is_open(step) || columns.host_of(from) != columns.host()) return false;
-  parts_.pipeline.ended(from, step);
-  return true;
+  return parts_.pipeline.ended(from, step);
 }
 
 bool LayerHandlers::on_exchange(uint32_t from, const Section& section) const {

@@ -126,17 +126,18 @@ void StepPipeline::say_ended(uint64_t step) {
   if (parts_.outbox.has_queued(self)) {
     parts_.outbox.add(self, send);
   } else {
-    ended(self, step);
+    PARALLAX_CHECK(ended(self, step));
   }
 }
 
-void StepPipeline::ended(uint32_t rank, uint64_t step) {
-  parts_.group.pulls().end_local(rank, step);
+bool StepPipeline::ended(uint32_t rank, uint64_t step) {
+  if (!parts_.group.pulls().end_local(rank, step)) return false;
   // Lent in a run before, and checked then.
   PARALLAX_CHECK(runs_->ended(rank, step));
   for (const auto& runtime : parts_.group.runtimes()) {
     if (!runs_->awaits(rank, step, runtime->id)) runtime->exchange_at(step).end(rank, step);
   }
+  return true;
 }
 
 Status StepPipeline::advance(Finished* finished) {

@@ -130,8 +130,8 @@ class StepPipeline {
   void say_ended(uint64_t step);
 
   // A rank of this host has said it: for every variable, what it has not contributed to is complete
-  // without it.
-  void ended(uint32_t rank, uint64_t step);
+  // without it. False: a pull of its is not over.
+  [[nodiscard]] bool ended(uint32_t rank, uint64_t step);
 
   // Moves on what can be moved. Not OK: the job fails with it.
   Status advance(Finished* finished);

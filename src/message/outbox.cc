@@ -10,6 +10,34 @@
 
 namespace parallax {
 
+namespace {
+
+uint64_t items_that_fit(const Send& send, size_t room) {
+  const size_t row_bytes = send.row_bytes();
+  switch (send.header.encoding) {
+    case Encoding::kBytes:
+      return room;
+    case Encoding::kDense: {
+      const uint64_t fit = room / send.format.element_bytes;
+      // Whole grains but for the end, for the kernels' sake.
+      const uint64_t left = send.count - send.packed;
+      return fit >= left ? left : fit / kDenseGrain * kDenseGrain;
+    }
+    case Encoding::kRows:
+      return room / (sizeof(uint32_t) + row_bytes);
+    case Encoding::kIds:
+      return room / sizeof(uint32_t);
+    case Encoding::kValues:
+      return room / row_bytes;
+    case Encoding::kPlaced:  // pack_piece()
+    case Encoding::kLent:    // pack_lent()
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
 Outbox::Outbox(uint32_t self, Transport& transport, Receiver& loopback, OutboxObserver& observer)
     : self_(self),
       transport_(transport),
@@ -105,6 +133,18 @@ void Outbox::add(uint32_t to, const Send& send) {
   } else {
     append(to_peer, queued->ahead ? to_peer.ahead : to_peer.data, queued);
   }
+}
+
+// One that has begun goes on there.
+void Outbox::hasten(uint32_t to, const uint32_t* pending) {
+  Peer& to_peer = peer(to);
+  Queue rest;
+  for (Send* each = std::exchange(to_peer.data, {}).head; each != nullptr;) {
+    Send* const next = each->next;
+    append(to_peer, each->pending == pending ? to_peer.ahead : rest, each);
+    each = next;
+  }
+  to_peer.data = rest;
 }
 
 void Outbox::send_bytes(uint32_t to, const SectionHeader& header,
@@ -296,30 +336,6 @@ bool Outbox::fill(Peer& to, Queue& queue, SendBuffer& buffer) {
     release(send);
   }
   return true;
-}
-
-uint64_t Outbox::items_that_fit(const Send& send, size_t room) const {
-  const size_t row_bytes = send.row_bytes();
-  switch (send.header.encoding) {
-    case Encoding::kBytes:
-      return room;
-    case Encoding::kDense: {
-      const uint64_t fit = room / send.format.element_bytes;
-      // Whole grains but for the end, for the kernels' sake.
-      const uint64_t left = send.count - send.packed;
-      return fit >= left ? left : fit / kDenseGrain * kDenseGrain;
-    }
-    case Encoding::kRows:
-      return room / (sizeof(uint32_t) + row_bytes);
-    case Encoding::kIds:
-      return room / sizeof(uint32_t);
-    case Encoding::kValues:
-      return room / row_bytes;
-    case Encoding::kPlaced:  // pack_piece()
-    case Encoding::kLent:    // pack_lent()
-      break;
-  }
-  return 0;
 }
 
 // Writes one section of the send; true if that was its last.

@@ -106,6 +106,10 @@ class Outbox {
   // As many more elements, which follow those of a dense send that is queued still.
   static void extend(Send* queued, uint64_t count) { queued->count += count; }
 
+  // Sends to that peer with that pending count, which are queued still, go ahead from now on, in
+  // their order.
+  void hasten(uint32_t to, const uint32_t* pending);
+
   // Queues a small control section, copied, ahead of data. payload <= kControlBytesMax.
   void send_bytes(uint32_t to, const SectionHeader& header, std::span<const std::byte> payload);
 
@@ -196,7 +200,6 @@ class Outbox {
   bool pump_peer(Peer& peer);
   bool fill(Peer& peer, Queue& queue, SendBuffer& buffer);
   bool pack(uint32_t to, Send& send, SendBuffer& buffer);
-  uint64_t items_that_fit(const Send& send, size_t room) const;
   bool sends_in_place(uint32_t to, const Send& send, size_t payload_bytes,
                       const SendBuffer& buffer) const;
   static void close_run(SendBuffer& buffer);

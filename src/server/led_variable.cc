@@ -309,24 +309,27 @@ bool LedVariable::on_values(uint32_t from, const Section& section) {
   return true;
 }
 
-// Rows with a place come in the order of that: those that are brought forward, and those that they
-// pass, have none.
+// Rows with a place come in the order of that. An owner that has not kept a place knows of no order
+// to keep, and sends messages.
 bool LedVariable::on_early_rows(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   if (!by_rows() || header.step != step_ || header.encoding != Encoding::kBytes) return false;
   Asked& asked = asked_of(from);
   const AnswerProgress& answer = asked.answer;
-  if (header.first < answer.came || header.first >= answer.due) return false;
+  if (header.first < answer.came || header.first < asked.early_end || header.first >= answer.due) {
+    return false;
+  }
   std::span<const std::byte> bits = section.payload;
   while (!bits.empty() && bits.back() == std::byte{0}) bits = bits.first(bits.size() - 1);
   const uint64_t rows =
       bits.empty() ? 0 : 8 * bits.size() - std::countl_zero(static_cast<uint8_t>(bits.back()));
   if (rows == 0 || rows > answer.due - header.first) return false;
-  const auto places = std::span(asked.places).first(asked.place_count);
-  if (std::any_of(places.begin(), places.end(), [&](const Place& place) {
-        return place.first < header.first + rows && place.end > header.first;
-      })) {
-    return false;
+  for (Place& place : std::span(asked.places).first(asked.place_count)) {
+    if (place.first < header.first + rows && place.end > header.first) place.first = place.end;
+  }
+  asked.early_end = header.first;
+  for (const std::byte each : bits) {
+    asked.early_end += static_cast<uint64_t>(std::popcount(static_cast<uint8_t>(each)));
   }
   rows_[form_under_way_].bring_forward(asked.queue, header.first - answer.came, bits);
   return true;

@@ -98,7 +98,8 @@ class LedVariable {
 
   // Values of an owner. False: not what is due next.
   [[nodiscard]] bool on_values(uint32_t from, const Section& section);
-  // Which of the rows that it was asked for an owner sends first. False: not of those that it owes.
+  // Which of the rows that it was asked for an owner sends first, in messages. False: not of those
+  // that it owes, or of those whose order it has said before.
   [[nodiscard]] bool on_early_rows(uint32_t from, const Section& section);
   // Moves on over what is here; true if that is all that the list waits for.
   bool complete(HostList& list);
@@ -125,9 +126,10 @@ class LedVariable {
   };
   // What an owner was asked for in this step, and has answered.
   struct Asked {
-    AnswerProgress answer;  // rows; elements of the dense variable
-    uint32_t listed = 0;    // rows since all that was asked for had come
-    HeldRows::Queue queue;  // on their way
+    AnswerProgress answer;   // rows; elements of the dense variable
+    uint64_t early_end = 0;  // the rows before it come in the order that was said
+    uint32_t listed = 0;     // rows since all that was asked for had come
+    HeldRows::Queue queue;   // on their way
     std::array<Place, kPullPlacesMax> places;
     uint32_t place_count = 0;
   };

@@ -8,10 +8,13 @@ namespace parallax {
 
 PullExchange::PullExchange(const Columns& columns, Outbox& outbox, uint64_t early_bytes_min)
     : columns_(columns),
-      early_(early_bytes_min != kNeverEarly && columns.host_count() > 1),
+      // Where owners place rows, these are not asked for early: a place follows the order of
+      // asking.
+      early_(early_bytes_min != kNeverEarly && columns.host_count() > 1 &&
+             outbox.remote_writes() == nullptr),
       source_(columns, outbox, variables_),
       leader_(columns, outbox, variables_, early_),
-      owner_(columns, outbox, variables_, early_bytes_min) {}
+      owner_(columns, outbox, variables_, early_ ? early_bytes_min : kNeverEarly) {}
 
 PullExchange::~PullExchange() {
   for (uint32_t id = 0; id < variables_.all().size(); ++id) remove_variable(id);

@@ -44,9 +44,9 @@ namespace parallax {
 class PullExchange {
  public:
   // Both outlive this object. `early_bytes_min`: from so many bytes of rows on owners answer early
-  // (PullOwner); kNeverEarly: nobody asks or answers before the step before is decided. A rank's
-  // own choice.
-  static constexpr uint64_t kNeverEarly = UINT64_MAX;
+  // (PullOwner); kNeverEarly, or where the transport has remote writes: this rank neither asks nor
+  // answers before the step before is decided. A rank's own choice.
+  static constexpr uint64_t kNeverEarly = PullOwner::kNeverEarly;
   PullExchange(const Columns& columns, Outbox& outbox, uint64_t early_bytes_min = kNeverEarly);
   ~PullExchange();
   PullExchange(const PullExchange&) = delete;
@@ -79,8 +79,10 @@ class PullExchange {
   void give_alone(uint32_t* left) const { source_.give_alone(left); }
   bool active() const { return source_.active(); }
 
-  // A rank of this host ended a step: no more pulls of it are due.
-  void end_local(uint32_t from, uint64_t step) { leader_.end_local(from, step); }
+  // A rank of this host ended a step: no more pulls of it are due. False: one of its is under way.
+  [[nodiscard]] bool end_local(uint32_t from, uint64_t step) {
+    return leader_.end_local(from, step);
+  }
   // This rank knows that `step` is decided, which takes the vote of every rank, and so the answers
   // to all pulls of it: those of step + 1 may be asked for.
   void decided(uint64_t step) { leader_.decided(step); }

@@ -19,10 +19,15 @@ PullLeader::PullLeader(const Columns& columns, Outbox& outbox, const PulledVaria
   for (Pull& each : pulls_) each.variables.reserve(PARALLAX_SLICES_MAX);
 }
 
-void PullLeader::end_local(uint32_t from, uint64_t step) {
-  if (pulls_.empty()) return;
-  pulls_[columns_.local_of(from)].ended = step;
+// A rank ends a step when its pulls are answered. One that comes for an ended step, in part or
+// whole, would be asked for among those of the next.
+bool PullLeader::end_local(uint32_t from, uint64_t step) {
+  if (pulls_.empty()) return true;
+  Pull& pull = pulls_[columns_.local_of(from)];
+  if (pull.phase != Pull::Phase::kNone) return false;
+  pull.ended = step;
   if (early_) ask_those_whole();
+  return true;
 }
 
 void PullLeader::open(uint64_t step) {
@@ -135,8 +140,7 @@ void PullLeader::ask_owners(PulledVariable& variable, LedVariable::HostList& lis
       send.rows.row_keys = &list.asked[ask.first];
       send.count = ask.count;
       variable.pulled[list.step & 1] += ask.count;
-      // Of what is asked for early rows come in an order that is not known yet.
-      if (list.step == startable_) offer_place(variable, owner, ask, send);
+      offer_place(variable, owner, ask, send);
     }
     outbox_.add(owner, send);
   }

@@ -28,7 +28,7 @@ class PullLeader {
   PullLeader(const Columns& columns, Outbox& outbox, const PulledVariables& variables, bool early);
 
   // As PullExchange has them.
-  void end_local(uint32_t from, uint64_t step);
+  [[nodiscard]] bool end_local(uint32_t from, uint64_t step);
   void decided(uint64_t step);
   void open(uint64_t step);
   void add_missing(std::vector<uint32_t>* owners) const;

@@ -25,7 +25,7 @@ const PullPlace* place_at_or_behind(const PulledVariable::Asked& asked, uint64_t
   return found;
 }
 
-// Of a list so many rows are looked at: a bit each fits a control section.
+// Of what waits of a list so many rows may be told apart: a bit each fits a control section.
 constexpr uint32_t kEarlyRowsMax = Outbox::kControlBytesMax * 8;
 
 }  // namespace
@@ -33,7 +33,8 @@ constexpr uint32_t kEarlyRowsMax = Outbox::kControlBytesMax * 8;
 void PullOwner::reserve(size_t variables, const PulledVariable& added) {
   // At most one list of a host and variable waits.
   waiting_.reserve(variables * columns_.host_count());
-  if (columns_.host_count() == 1) return;
+  if (columns_.host_count() == 1 || early_bytes_min_ == kNeverEarly) return;
+  unsifted_.reserve(variables * columns_.host_count());
   for (const Asked& each : added.asked) {
     late_.reserve(std::min<size_t>(kEarlyRowsMax, each.many.size()));
   }
@@ -98,6 +99,10 @@ bool PullOwner::on_pull_host(uint32_t from, const Section& section) {
     asked.waiting = true;
     waiting_.emplace_back(variable->id, host);
   }
+  if (asked.waiting && !asked.unsifted && has_early(*variable, host)) {
+    asked.unsifted = true;
+    unsifted_.emplace_back(variable->id, host);
+  }
   return true;
 }
 
@@ -135,32 +140,53 @@ bool PullOwner::list_rows(PulledVariable& variable, uint32_t host, const Section
   return true;
 }
 
-// Not of a table on a device, whose rows are read in the order of its stream; nor where rows have
-// places, which follow the order of asking; nor of this host, to which there is no link to fill.
+// Not of a table on a device, whose rows are read in the order of its stream; nor of this host, to
+// which there is no link to fill.
+bool PullOwner::has_early(const PulledVariable& variable, uint32_t host) const {
+  return early_bytes_min_ != kNeverEarly && variable.by_rows() && !variable.on_device &&
+         host != columns_.host();
+}
+
+// Nor where rows have places, which follow the order of asking.
 bool PullOwner::may_answer_early(const PulledVariable& variable, uint32_t host,
                                  uint64_t step) const {
   const Asked& asked = variable.asked[host];
-  return step == applied_ + 1 && asked.waiting && asked.step == step + 1 && !asked.dense &&
-         asked.sifted < asked.count && host != columns_.host() && variable.table != nullptr &&
-         variable.table->store() == nullptr &&
+  return step == applied_ + 1 && asked.step == step + 1 && variable.table != nullptr &&
          place_at_or_behind(asked, asked.position.in(asked.step) - asked.count) == nullptr;
 }
 
 void PullOwner::answer_early(PulledVariable& variable, uint32_t host, const RowIndex& changed) {
   Asked& asked = variable.asked[host];
-  asked.sifted = asked.count;
+  asked.unsifted = false;
+  while (sift(variable, host, changed)) {
+  }
+}
+
+// Of as many rows as there are bits for, those that were not sifted. False: there are none.
+bool PullOwner::sift(PulledVariable& variable, uint32_t host, const RowIndex& changed) {
+  Asked& asked = variable.asked[host];
   uint32_t* const list = variable.list_of(host, asked.count) + asked.answered;
   const uint32_t count = std::min(asked.count - asked.answered, kEarlyRowsMax);
+  const uint32_t sifted = std::max(asked.sifted, asked.answered) - asked.answered;
+  if (sifted >= count) return false;
+  asked.sifted = asked.answered + count;
   std::array<std::byte, kEarlyRowsMax / 8> bits = {};
   uint32_t early = 0;
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t row_key = variable.partition.row_key_at(columns_.rank(), list[i]);
-    if (changed.find(row_key) != kNoSlot) continue;
-    set_bit(bits, i);
-    ++early;
+  std::array<uint32_t, kRowsTogether> row_keys = {};
+  for (uint32_t first = sifted; first < count; first += kRowsTogether) {
+    const uint32_t together = std::min(count - first, kRowsTogether);
+    for (uint32_t i = 0; i < together; ++i) {
+      row_keys[i] = variable.partition.row_key_at(columns_.rank(), list[first + i]);
+      changed.prefetch(row_keys[i]);
+    }
+    for (uint32_t i = 0; i < together; ++i) {
+      if (changed.find(row_keys[i]) != kNoSlot) continue;
+      set_bit(bits, first + i);
+      ++early;
+    }
   }
   const uint64_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(asked.dtype);
-  if (early == 0 || early * row_bytes < early_bytes_min_) return;
+  if (early == 0 || early * row_bytes < early_bytes_min_) return true;
   late_.clear();
   uint32_t* next = list;
   for (uint32_t i = 0; i < count; ++i) {
@@ -171,8 +197,7 @@ void PullOwner::answer_early(PulledVariable& variable, uint32_t host, const RowI
     }
   }
   std::copy(late_.begin(), late_.end(), next);
-  // Behind the pushes of the step, which its end waits for; and so are the others of the list, as
-  // long as these are not packed.
+  // Behind the pushes of the step, which its end waits for.
   asked.behind = true;
   early_rows_ += early;
   const Send send = new_answer(variable, host);
@@ -181,6 +206,7 @@ void PullOwner::answer_early(PulledVariable& variable, uint32_t host, const RowI
   header.first = asked.position.in(asked.step) - (asked.count - asked.answered);
   outbox_.send_bytes(leader_of(host), header, std::span(bits).first((count + 7) / 8));
   answer_rows(variable, host, send, early);
+  return true;
 }
 
 // Packed straight out of the table, as late as may be: the next update needs the vote of ranks that
@@ -200,7 +226,10 @@ Send PullOwner::new_answer(const PulledVariable& variable, uint32_t host) const 
 
 void PullOwner::answer(PulledVariable& variable, uint32_t host) {
   Asked& asked = variable.asked[host];
-  asked.behind = asked.behind && asked.unpacked > 0;
+  // What was answered early waits no more for the end of a step, and the others of the list are
+  // behind it.
+  if (asked.behind && asked.unpacked > 0) outbox_.hasten(leader_of(host), &asked.unpacked);
+  asked.behind = false;
   Send send = new_answer(variable, host);
   if (!asked.dense) return answer_rows(variable, host, send, asked.count - asked.answered);
   const Range range = variable.partition.range_of(columns_.rank());

@@ -32,7 +32,8 @@ class PullOwner {
  public:
   // All outlive this object.
   // `early_bytes_min`: so many bytes of rows of a variable and host are worth a message of their
-  // own.
+  // own; kNeverEarly: none are.
+  static constexpr uint64_t kNeverEarly = UINT64_MAX;
   PullOwner(const Columns& columns, Outbox& outbox, const PulledVariables& variables,
             uint64_t early_bytes_min)
       : columns_(columns),
@@ -46,15 +47,28 @@ class PullOwner {
   void applied(uint64_t step);
   void has_table(const PulledVariable& variable) { untold_.push_back(variable.id); }
   // changed(variable): the rows that `step`, the one after the last that was applied, changes here
-  // (const RowIndex*); null: not all of them are known.
+  // (const RowIndex*); null: not all of them are known. It is asked of lists alone that were not
+  // sifted yet, so that a call costs nothing when all are.
   template <typename Changed>
   void answer_early(uint64_t step, Changed changed) {
-    for (const auto& [number, host] : waiting_) {
+    size_t kept = 0;
+    for (size_t i = 0; i < unsifted_.size(); ++i) {
+      const auto [number, host] = unsifted_[i];
       PulledVariable* const variable = variables_.find(number);
-      if (variable == nullptr || !may_answer_early(*variable, host, step)) continue;
-      const RowIndex* const rows = changed(number);
-      if (rows != nullptr) answer_early(*variable, host, *rows);
+      if (variable == nullptr || !variable->asked[host].unsifted) continue;  // as in applied()
+      if (!variable->asked[host].waiting) {
+        variable->asked[host].unsifted = false;
+        continue;
+      }
+      const bool may = may_answer_early(*variable, host, step);
+      const RowIndex* const rows = may ? changed(number) : nullptr;
+      if (rows == nullptr) {
+        unsifted_[kept++] = unsifted_[i];
+      } else {
+        answer_early(*variable, host, *rows);
+      }
     }
+    unsifted_.resize(kept);
   }
   uint64_t early_rows() const { return early_rows_; }  // so far
 
@@ -67,8 +81,10 @@ class PullOwner {
   [[nodiscard]] bool go_on(const PulledVariable& variable, Asked& asked,
                            const SectionHeader& header);
   [[nodiscard]] bool list_rows(PulledVariable& variable, uint32_t host, const Section& section);
+  bool has_early(const PulledVariable& variable, uint32_t host) const;
   bool may_answer_early(const PulledVariable& variable, uint32_t host, uint64_t step) const;
   void answer_early(PulledVariable& variable, uint32_t host, const RowIndex& changed);
+  bool sift(PulledVariable& variable, uint32_t host, const RowIndex& changed);
   Send new_answer(const PulledVariable& variable, uint32_t host) const;
   void answer(PulledVariable& variable, uint32_t host);
   void answer_rows(PulledVariable& variable, uint32_t host, Send send, uint32_t count);
@@ -87,7 +103,9 @@ class PullOwner {
   uint64_t early_rows_ = 0;
   std::vector<uint32_t> late_;  // while a list is parted
   uint64_t applied_ = 0;
-  std::vector<std::pair<uint32_t, uint32_t>> waiting_;  // (variable, host) held back
+  using VariableHosts = std::vector<std::pair<uint32_t, uint32_t>>;  // (variable, host)
+  VariableHosts waiting_;                                            // held back
+  VariableHosts unsifted_;        // of those: early rows are to be looked for
   std::vector<uint32_t> untold_;  // variables of whose tables here nobody knows yet
   bool lets_read_ = false;        // some table, at some time
   uint64_t told_ = 0;             // the last step that they were said to be current for

@@ -114,7 +114,8 @@ struct PulledVariable {
     uint32_t answered = 0;               // of those
     uint32_t unpacked = 0;               // sends that read the list
     uint32_t sifted = 0;                 // rows of the list that early ones were looked for among
-    bool behind = false;                 // sends that may be unpacked lie behind other data
+    bool unsifted = false;               // they are to be, or to be looked for among more
+    bool behind = false;                 // sends of the list lie behind other data
     bool dense = false;                  // the whole range is asked for, not rows
     bool waiting = false;                // for the step before to be applied here
     std::unique_ptr<PullPlaces> places;  // once one was offered

@@ -133,7 +133,7 @@ class CallsWorld {
       case Layer::kExchange:
         return rank.group.runtime(header.tag).exchange_at(header.step).on_section(from, section);
       case Layer::kStep:
-        rank.group.pulls().end_local(from, header.step);
+        if (!rank.group.pulls().end_local(from, header.step)) return false;
         for (const auto& runtime : rank.group.runtimes()) {
           runtime->exchange_at(header.step).end(from, header.step);
         }

@@ -84,6 +84,19 @@ TEST(LayerHandlers, WhatAPullAsksForMayComeAStepSooner) {
   }
 }
 
+// Given a rank of this host whose pull is not answered, expect that it cannot have ended the step.
+TEST(LayerHandlers, AStepEndsBehindThePullsOfIt) {
+  JobWorld world({0, 0});
+  world.commit();
+  const uint32_t row_key = world[0].group.runtime(JobWorld::kRows).partition.row_key_at(0, 0);
+  Section list = section_of(SectionKind::kPullLocal, JobWorld::kRows, 1);
+  list.header.encoding = Encoding::kIds;
+  list.header.count = 1;
+  list.payload = std::as_bytes(std::span(&row_key, 1));
+  ASSERT_TRUE(world[0].handlers.take(1, list));
+  EXPECT_FALSE(takes(world, SectionKind::kStepEnded, 0, 1));
+}
+
 // Given a step that is over here, expect that a rank of this host may still say that it has ended
 // it: nothing of it need have passed through this one.
 TEST(LayerHandlers, AStepMayEndElsewhereAfterItIsOverHere) {

@@ -249,6 +249,36 @@ TEST_F(OutboxTest, AheadOfOtherDataBehindControl) {
   EXPECT_EQ(pending_, 0u);
 }
 
+// Given sends that are hastened, the first of which has begun, expect them before the others, in
+// order, and the others in theirs; and nothing of what goes to another peer.
+TEST_F(OutboxTest, HastenedSendsGoAhead) {
+  const std::vector<float> values(5000, 1.0f);
+  uint32_t late = 0;
+  const auto add = [&](uint32_t tag, uint32_t* pending) {
+    Send send = dense_send(values, 0, tag);
+    --pending_;
+    send.pending = pending;
+    ++*pending;
+    outbox_.add(4, send);
+  };
+  transport_.credits[4] = 1;
+  add(1, &pending_);
+  EXPECT_TRUE(outbox_.pump());
+  add(2, &late);
+  add(3, &pending_);
+  add(4, &late);
+  outbox_.hasten(4, &pending_);
+  outbox_.hasten(5, &pending_);
+  add(5, &late);
+  transport_.credits[4] = 100;
+  std::vector<uint32_t> tags;
+  for (const Got& got : flush(4)) {
+    if (tags.empty() || tags.back() != got.header.tag) tags.push_back(got.header.tag);
+  }
+  EXPECT_EQ(tags, (std::vector<uint32_t>{1, 3, 2, 4, 5}));
+  EXPECT_EQ(pending_ + late, 0u);
+}
+
 // Given what goes ahead to a peer without credits, expect it known as data, and let go with it.
 TEST_F(OutboxTest, WhatGoesAheadIsDroppedWithData) {
   const std::vector<float> values(3000, 1.0f);

@@ -4,6 +4,7 @@
 // offers and placed sections is refused.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "message/place_offer.h"
+#include "server/pull_sections.h"
 #include "support/sanitizers.h"
 #include "support/slot_maps.h"
 #include "unit/server/pull_job.h"
@@ -40,8 +42,10 @@ std::vector<int64_t> ids(int64_t first, int64_t count) {
 class PullPlaces : public testing::Test {
  protected:
   void start(const std::vector<uint32_t>& hosts, uint64_t seed = 1, const SlotMap& slots = {},
-             size_t piece_bytes_max = kPieceBytesMax) {
-    job_ = std::make_unique<PullJob>(hosts, variables(), seed, slots, piece_bytes_max);
+             size_t piece_bytes_max = kPieceBytesMax,
+             uint64_t early_bytes_min = PullExchange::kNeverEarly) {
+    job_ = std::make_unique<PullJob>(hosts, variables(), seed, slots, piece_bytes_max, false,
+                                     early_bytes_min);
     placed_rows_ = copied_rows_ = 0;
     job_->tap = [this](uint32_t to, uint32_t from, const Section& section) {
       const SectionHeader& header = section.header;
@@ -158,6 +162,60 @@ TEST_F(PullPlaces, WhatIsBeyondTheOwnersPlacesIsCopied) {
   EXPECT_EQ(copied_rows_, (6 - kPullPlacesMax) * enough);
 }
 
+// Given a pull that is posted with the end of the step before, expect its rows placed like any,
+// also where pulls might go early.
+TEST_F(PullPlaces, RowsOfAPullThatIsPostedEarlyArePlaced) {
+  for (const uint64_t early_bytes_min : {uint64_t{1}, PullExchange::kNeverEarly}) {
+    start({0, 1}, 1, {}, kPieceBytesMax, early_bytes_min);
+    job_->end_all(1);
+    const Pull& pull = job_->pull(0, 2, {Wish(kWide, ids(0, 300))});
+    network().settle();
+    job_->commit_all(1);
+    ASSERT_NO_FATAL_FAILURE(settle());
+    ASSERT_NO_FATAL_FAILURE(job_->expect_values(pull));
+    EXPECT_EQ(copied_rows_, 0u) << early_bytes_min;
+    EXPECT_GT(placed_rows_, 100u) << early_bytes_min;
+  }
+}
+
+// Given an owner whose places are all taken, by rows that are not packed yet, and a pull of the
+// next step of which some rows are posted early and others once the step is decided: expect what it
+// cannot keep a place for in messages, and all right.
+TEST_F(PullPlaces, APullBehindPlacesThatAreTakenIsServed) {
+  start({0, 0, 0, 0, 1}, 1, {}, kPieceBytesMax, 1);
+  const Partition& partition = job_->partition(kWide);
+  const auto enough = static_cast<uint32_t>(kPlacedBytesMin / kRowBytes + 1);
+  const auto rows_of_4 = [&](uint32_t first, uint32_t count) {
+    Wish wish(kWide, {});
+    for (uint32_t i = first; i < first + count; ++i) {
+      wish.ids.push_back(static_cast<int64_t>(partition.row_of(partition.row_key_at(4, i))));
+    }
+    return wish;
+  };
+  network().hold(4, 0);
+  std::vector<const Pull*> pulls;
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    pulls.push_back(&job_->pull(rank, 1, {rows_of_4(rank * enough, enough)}));
+  }
+  network().settle();
+  EXPECT_EQ(network().places(0).shared, kPullPlacesMax);
+  network().release();
+  ASSERT_NO_FATAL_FAILURE(settle());
+  job_->end_all(1);
+  ASSERT_NO_FATAL_FAILURE(settle());
+  network().hold(4, 0);
+  pulls.push_back(&job_->pull(0, 2, {rows_of_4(0, 40)}));
+  network().settle();
+  for (const uint32_t rank : {0u, 1u}) job_->decide(rank, 1);
+  pulls.push_back(&job_->pull(1, 2, {rows_of_4(100, 30)}));
+  network().settle();
+  network().release();
+  network().settle();
+  job_->commit_all(1);
+  ASSERT_NO_FATAL_FAILURE(settle());
+  for (const Pull* pull : pulls) ASSERT_NO_FATAL_FAILURE(job_->expect_values(*pull));
+}
+
 // Given an owner that is late, and a variable that is removed meanwhile: expect that nothing is
 // shared any more, and that the owner's pieces are written nowhere.
 TEST_F(PullPlaces, NothingIsWrittenOnceTheVariableIsGone) {
@@ -232,6 +290,44 @@ TEST_F(PullPlacesGarbage, ReceivePlacedValuesThatDoNotFit) {
   EXPECT_FALSE(receive(0, 1, placed(0, 2), {})) << "again";
   EXPECT_TRUE(receive(0, 1, placed(2, count - 2), {}));
   EXPECT_EQ(network().places(0).shared, 0u) << "all is here";
+}
+
+// Receive another order of rows that have a place, of an owner that may not have kept it: expect
+// the place to end, and the values in that order and in messages only.
+TEST_F(PullPlacesGarbage, ReceiveEarlyRowsThatHaveAPlace) {
+  start({0, 1});
+  network().hold(1, 0);
+  std::vector<uint32_t> row_keys;
+  job_->tap = [&](uint32_t to, uint32_t, const Section& section) {
+    if (section.header.kind != SectionKind::kPullHost || to != 1) return;
+    for (uint32_t i = 0; i < section.header.count; ++i) {
+      row_keys.push_back(row_key_at(section, i));
+    }
+  };
+  const Pull& pull = job_->pull(0, 1, {Wish(kWide, ids(0, 300))});
+  network().settle();
+  ASSERT_EQ(network().places(0).shared, 1u);
+  const auto third = std::byte{0b100};
+  SectionHeader bits{.kind = SectionKind::kEarlyRows, .tag = kWide};
+  bits.step = bits.count = 1;
+  ASSERT_TRUE(receive(0, 1, bits, std::span(&third, 1)));
+  std::rotate(row_keys.begin(), row_keys.begin() + 2, row_keys.begin() + 3);
+  const auto count = static_cast<uint32_t>(row_keys.size());
+  EXPECT_FALSE(receive(0, 1, placed(0, 1), {}));
+  EXPECT_FALSE(receive(0, 1, placed(0, count), {}));
+  std::vector<float> values;
+  for (const uint32_t row_key : row_keys) {
+    for (uint64_t column = 0; column < kWidth; ++column) {
+      const uint64_t row = job_->partition(kWide).row_of(row_key);
+      values.push_back(static_cast<float>(value_at(kWide, row, column, 0)));
+    }
+  }
+  SectionHeader header = placed(0, count);
+  header.encoding = Encoding::kValues;
+  ASSERT_TRUE(receive(0, 1, header, as_payload(values)));
+  EXPECT_EQ(network().places(0).shared, 0u);
+  network().settle();
+  ASSERT_NO_FATAL_FAILURE(job_->expect_values(pull));
 }
 
 TEST_F(PullPlacesGarbage, ReceiveAnOfferThatDoesNotFit) {

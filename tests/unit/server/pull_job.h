@@ -98,11 +98,12 @@ class PullJob {
       const Variable& each = variables_[id];
       partitions_.emplace_back(each.rows, each.row_elements, each.ids_declared(), slots_, id);
     }
-    constexpr uint64_t kRowsMax = 1000;
+    uint64_t rows_max = 0;
+    for (const Variable& each : variables_) rows_max = std::max(rows_max, each.rows);
     Arena measure;
-    changed_.lay_out(measure, kRowsMax);
+    changed_.lay_out(measure, rows_max);
     EXPECT_TRUE(index_memory_.reserve(measure.used_bytes()).ok());
-    changed_.lay_out(index_memory_, kRowsMax);
+    changed_.lay_out(index_memory_, rows_max);
     for (uint32_t rank = 0; rank < world(); ++rank) add_rank(rank);
     network_.on_section([this](uint32_t to, uint32_t from, const Section& section) {
       const bool fits = dispatch(to, from, section);
@@ -312,8 +313,7 @@ class PullJob {
     if (section.header.kind != SectionKind::kStepEnded) {
       return mine.exchange.on_section(from, section);
     }
-    mine.exchange.end_local(from, step);
-    return true;
+    return mine.exchange.end_local(from, step);
   }
 
   void start(uint32_t rank, Pull& pull) {
