@@ -30,8 +30,8 @@ class TcpIncoming {
 
   // One recv. kEnded: *error is 0 at the end of the stream, else errno's number.
   Fill fill(int socket, TcpCounters& counters, int* error);
-  // The next whole frame. Its body is valid until the next call of fill(). kForged, and
-  // kGarbage: there is none after it.
+  // The next whole frame. Its body is valid until the next call of fill(). kForged: it was altered
+  // on the way. kGarbage: it is the peer's, and no frame. There is none after either.
   Next next(TcpFrameHeader* header, std::span<const std::byte>* body);
 
  private:

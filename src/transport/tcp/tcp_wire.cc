@@ -36,10 +36,10 @@ bool decode_tcp_header(const std::byte* bytes, size_t body_bytes_max, TcpFrameHe
   uint32_t body_bytes = 0;
   for (size_t i = 0; i < 4; ++i) body_bytes |= static_cast<uint32_t>(bytes[i]) << 8 * i;
   const auto type = static_cast<TcpFrameType>(bytes[4]);
+  *header = {body_bytes, type};
   for (size_t i = 5; i < kTcpHeaderBytes; ++i) {
     if (bytes[i] != std::byte{0}) return false;
   }
-  *header = {body_bytes, type};
   switch (type) {
     case TcpFrameType::kMessage:
       return body_bytes <= body_bytes_max;

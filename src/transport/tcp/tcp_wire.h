@@ -55,7 +55,8 @@ struct TcpFrameHeader {
 };
 
 void encode_tcp_header(const TcpFrameHeader& header, std::byte* out);
-// False: no frame begins so. `body_bytes_max` bounds a message; the other types have no body.
+// False: no frame begins so; *header then holds what it says all the same. `body_bytes_max` bounds
+// a message; the other types have no body.
 bool decode_tcp_header(const std::byte* bytes, size_t body_bytes_max, TcpFrameHeader* header);
 
 // "encrypt", "authenticate", "handshake"; "AES-128-GCM", "ChaCha20-Poly1305".

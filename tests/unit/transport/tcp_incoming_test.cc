@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames out of a byte stream: torn at every byte, ended at every byte; and what a header that is
+// none tells of whom: of the peer where its tag holds, of somebody on the way where it does not.
+#include "transport/tcp/tcp_incoming.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/unique_fd.h"
+
+namespace parallax {
+namespace {
+
+using Next = TcpIncoming::Next;
+
+constexpr size_t kStreamBodyBytesMax = 1000;
+constexpr TcpSecurity kTaggedFrames[] = {TcpSecurity::kEncrypt, TcpSecurity::kAuthenticate};
+
+// The next frame of a direction, as a peer who has the keys would send it.
+std::string frame_of(TcpSealer& sealer, TcpFrameType type, size_t body_bytes) {
+  const size_t tag_bytes = sealer.suite().tag_bytes();
+  std::string frame(kTcpHeaderBytes + body_bytes + tag_bytes, 'x');
+  const std::string body(body_bytes, 'x');
+  const Segment segment{body.data(), body.size()};
+  auto* const out = reinterpret_cast<std::byte*>(frame.data());
+  std::byte tag[kTcpTagBytes];
+  sealer.seal({static_cast<uint32_t>(body_bytes), type}, {&segment, 1}, out, out + kTcpHeaderBytes,
+              tag);
+  frame.replace(frame.size() - tag_bytes, tag_bytes, reinterpret_cast<const char*>(tag), tag_bytes);
+  return frame;
+}
+
+// The first one.
+std::string frame_of(TcpSecurity security, TcpFrameType type, size_t body_bytes) {
+  TcpSealer sealer({.security = security}, {});
+  return frame_of(sealer, type, body_bytes);
+}
+
+// One end of a stream, and what comes out of the other.
+class ByteStream {
+ public:
+  explicit ByteStream(TcpSecurity security)
+      : incoming_({.security = security}, {}, kStreamBodyBytesMax) {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    here_.reset(ends[0]);
+    there_.reset(ends[1]);
+  }
+
+  void say(const std::string& bytes) {
+    for (size_t sent = 0; sent < bytes.size();) {
+      const ssize_t taken =
+          ::send(here_.get(), bytes.data() + sent, bytes.size() - sent, MSG_DONTWAIT);
+      ASSERT_GT(taken, 0);
+      sent += static_cast<size_t>(taken);
+      ASSERT_EQ(fill(), TcpIncoming::Fill::kBytes);
+    }
+  }
+  void end() { here_.reset(); }
+
+  TcpIncoming::Fill fill() { return incoming_.fill(there_.get(), counters_, &error_); }
+  int error() const { return error_; }
+  Next next() { return incoming_.next(&header_, &body_); }
+  // Types and bodies of the frames that are there; what follows them.
+  Next take(std::string* said) {
+    Next found = next();
+    for (; found == Next::kFrame; found = next()) {
+      *said += std::to_string(static_cast<int>(header_.type)) + ":" +
+               std::string(reinterpret_cast<const char*>(body_.data()), body_.size()) + ";";
+    }
+    return found;
+  }
+
+ private:
+  UniqueFd here_, there_;
+  TcpIncoming incoming_;
+  TcpCounters counters_;
+  TcpFrameHeader header_;
+  std::span<const std::byte> body_;
+  int error_ = 0;
+};
+
+// What becomes of bytes that arrive.
+Next next_of(TcpSecurity security, const std::string& bytes) {
+  ByteStream stream(security);
+  stream.say(bytes);
+  return stream.next();
+}
+
+// Given a connection's frames from its welcome to its goodbye, torn behind every byte, expect all
+// of them; ended there, those that are whole, and nothing that is taken for altered.
+TEST(TcpIncoming, a_stream_is_torn_or_ends_at_every_byte) {
+  for (const TcpSecurity security :
+       {TcpSecurity::kEncrypt, TcpSecurity::kAuthenticate, TcpSecurity::kHandshake}) {
+    TcpSealer sealer({.security = security}, {});
+    const std::pair<TcpFrameType, size_t> meant[] = {{TcpFrameType::kWelcome, 0},
+                                                     {TcpFrameType::kMessage, 5},
+                                                     {TcpFrameType::kMessage, 0},
+                                                     {TcpFrameType::kMessage, 70},
+                                                     {TcpFrameType::kGoodbye, 0}};
+    std::string bytes;
+    std::vector<std::pair<size_t, std::string>> whole = {{0, ""}};  // behind that many bytes
+    for (const auto& [type, body_bytes] : meant) {
+      bytes += frame_of(sealer, type, body_bytes);
+      whole.emplace_back(bytes.size(), whole.back().second +
+                                           std::to_string(static_cast<int>(type)) + ":" +
+                                           std::string(body_bytes, 'x') + ";");
+    }
+    for (size_t at = 0; at <= bytes.size(); ++at) {
+      std::string before;
+      for (const auto& [end, said] : whole) before = end <= at ? said : before;
+      ByteStream torn(security), ended(security);
+      std::string said;
+      torn.say(bytes.substr(0, at));
+      EXPECT_EQ(torn.take(&said), Next::kMore) << at;
+      EXPECT_EQ(said, before) << at;
+      torn.say(bytes.substr(at));
+      EXPECT_EQ(torn.take(&said), Next::kMore) << at;
+      EXPECT_EQ(said, whole.back().second) << at;
+
+      said.clear();
+      ended.say(bytes.substr(0, at));
+      ended.end();
+      EXPECT_EQ(ended.take(&said), Next::kMore) << at;
+      EXPECT_EQ(said, before) << at;
+      EXPECT_EQ(ended.fill(), TcpIncoming::Fill::kEnded) << at;
+      EXPECT_EQ(ended.error(), 0) << at;
+    }
+  }
+}
+
+// Given any bit of a header flipped on the way, expect it to be found altered, or to wait for what
+// it calls the rest; never to be taken for the peer's.
+TEST(TcpIncoming, a_header_that_was_altered_says_nothing_of_the_peer) {
+  for (const TcpSecurity security : kTaggedFrames) {
+    const std::string frame = frame_of(security, TcpFrameType::kMessage, 400);
+    EXPECT_EQ(next_of(security, frame), Next::kFrame);
+    for (size_t bit = 0; bit < 8 * kTcpHeaderBytes; ++bit) {
+      std::string bent = frame;
+      bent[bit / 8] = static_cast<char>(bent[bit / 8] ^ 1 << bit % 8);
+      EXPECT_NE(next_of(security, bent), Next::kFrame) << "bit " << bit;
+      EXPECT_EQ(next_of(security, bent + std::string(kTcpFrameBytesMax, 'x')), Next::kForged)
+          << "bit " << bit;
+    }
+  }
+}
+
+// Given what the peer itself sealed and is no frame, expect that to be its own doing, at its whole
+// length; and a length without a frame that could hold it to be nobody's.
+TEST(TcpIncoming, what_the_peer_sealed_is_its_own) {
+  const auto none = static_cast<TcpFrameType>(4);
+  for (const TcpSecurity security : kTaggedFrames) {
+    const std::string garbage[] = {
+        frame_of(security, none, 3), frame_of(security, TcpFrameType::kGoodbye, 3),
+        frame_of(security, TcpFrameType::kMessage, kStreamBodyBytesMax + 1),
+        frame_of(security, TcpFrameType::kMessage, kTcpBodyBytesMax)};
+    for (const std::string& each : garbage) {
+      EXPECT_EQ(next_of(security, each), Next::kGarbage) << each.size();
+      EXPECT_EQ(next_of(security, each.substr(0, each.size() - 1)), Next::kMore) << each.size();
+    }
+    EXPECT_EQ(next_of(security, frame_of(security, TcpFrameType::kMessage, kTcpBodyBytesMax + 1)),
+              Next::kForged);
+  }
+  EXPECT_EQ(next_of(TcpSecurity::kHandshake, frame_of(TcpSecurity::kHandshake, none, 3)),
+            Next::kGarbage)
+      << "without tags there is nobody else";
+}
+
+}  // namespace
+}  // namespace parallax
