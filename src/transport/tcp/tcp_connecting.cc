@@ -236,6 +236,16 @@ Status TcpTransport::connect(uint32_t rank, const std::string& address) {
         .about_field("security")
         .about_peer(rank);
   }
+  const SocketAddress &own = strangers_->address(), &to = peer->endpoint.listens;
+  if (own.storage.ss_family != to.storage.ss_family) {
+    return Status(PARALLAX_MISMATCH,
+                  "open: transport tcp: rank " + std::to_string(options_.rank) + " listens at " +
+                      to_text(own) + ", rank " + std::to_string(rank) + " at " + to_text(to) +
+                      ", one by IPv4, the other by IPv6; give every rank an address of the same "
+                      "kind by tcp_address, or an interface that has one by net_device")
+        .about_field("tcp_address")
+        .about_peer(rank);
+  }
   peer->rank = rank;
   peer->sent = &completions_;
   peers_[rank] = std::move(peer);
@@ -262,8 +272,7 @@ void TcpTransport::attempt(TcpPeer& peer) {
   dial.out.clear();
   const SocketAddress& to = peer.endpoint.listens;
   const SocketAddress& own = strangers_->address();
-  const bool same_family = own.storage.ss_family == to.storage.ss_family;
-  const int failure = tcp_connect(to, &dial.socket, same_family ? &own : nullptr);
+  const int failure = tcp_connect(to, &dial.socket, &own);
   const bool moved = failure == EADDRNOTAVAIL && interface_of(own).empty();
   const std::string shortage =
       moved ? "this machine has no longer the address " + to_text(own) : shortage_of(failure);
@@ -432,7 +441,17 @@ Status TcpTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, 
       const TcpPeer& peer = *peers_[rank];
       if (peer.phase != TcpPeer::Phase::kConnected) late.push_back(&peer);
     }
-    if (late.empty()) return {};
+    if (late.empty()) {
+      // Who is connected, lost or forgotten does not come again. A rank is connected here only once
+      // its own attempt, had it made one, is over: none that lives is still on its way.
+      if (std::all_of(peers_.begin(), peers_.end(), [](const auto& peer) {
+            return peer == nullptr || peer->phase >= TcpPeer::Phase::kConnected;
+          })) {
+        strangers_->close(epoll_.get());
+        accept_paused_ = false;
+      }
+      return {};
+    }
     *missing = late.front()->rank;
     if (tcp_now_ns() >= deadline_ns) {
       return why_late(late, options_.rank, accept_lacks_, strangers_->address(), missing);

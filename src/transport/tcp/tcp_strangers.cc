@@ -3,6 +3,7 @@
 #include "transport/tcp/tcp_strangers.h"
 
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -67,6 +68,15 @@ bool TcpStrangers::accept(int epoll, uint64_t tag_first, int64_t now_ns) {
     (void)advance(number, &nobody);
   }
   return true;
+}
+
+// A child of the process has the socket too: what is shut down is no port there either, and epoll
+// would go on telling of it.
+void TcpStrangers::close(int epoll) {
+  if (!listener_.valid()) return;
+  (void)epoll_ctl(epoll, EPOLL_CTL_DEL, listener_.get(), nullptr);
+  (void)::shutdown(listener_.get(), SHUT_RDWR);
+  listener_.reset();
 }
 
 bool TcpStrangers::make_room() {

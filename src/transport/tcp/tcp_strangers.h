@@ -36,7 +36,7 @@ class TcpStrangers {
   static constexpr uint32_t kStrangersMax = 64;
   static constexpr size_t kHandshakeBytesMax = 2048;
   static constexpr int64_t kStrangerNs = 5000 * kNanosecondsPerMillisecond;
-  static constexpr int kAcceptsPerPass = 64;
+  static constexpr int kAcceptsPerPass = 4;  // each may cost a key exchange
 
   // One who has the key.
   struct Member {
@@ -54,6 +54,8 @@ class TcpStrangers {
   // Accepts who waits, and has `epoll` tell `tag_first` + the stranger's number for each. False:
   // there is no descriptor left, not even by turning a stranger away.
   bool accept(int epoll, uint64_t tag_first, int64_t now_ns);
+  // The port, of which `epoll` tells, takes nobody any more; whom it took before may go on.
+  void close(int epoll);
   // Something happened at that stranger's. True: it is *member, and no stranger any more.
   bool advance(uint32_t stranger, Member* member);
   // Turns away who took too long.

@@ -47,10 +47,16 @@ std::unique_ptr<conformance::World> make_tcp_world_rails(uint32_t world) {
   return std::make_unique<conformance::PlainWorld>(std::move(transports));
 }
 
+// Over IPv4 where there is no other; TcpTransport.ranks_listen_by_one_family then says so.
+std::unique_ptr<conformance::World> make_tcp_world_six(uint32_t world) {
+  return tcp_world_of(world, has_six() ? tcp_options_six() : tcp_options(0, 1));
+}
+
 CONFORM(tcp, make_tcp_world)
 CONFORM(tcp_chacha, make_tcp_world_chacha)
 CONFORM(tcp_authenticated, make_tcp_world_authenticated)
 CONFORM(tcp_plain, make_tcp_world_plain)
+CONFORM(tcp_six, make_tcp_world_six)
 CONFORM(tcp_rails, make_tcp_world_rails)
 
 }  // namespace

@@ -188,6 +188,23 @@ TEST(TcpWire, endpoints_are_read_as_written_and_no_others) {
   }
 }
 
+TEST(TcpWire, endpoints_are_those_of_the_documentation) {
+  const std::string salt = hex(counting_key().view());
+  TcpEndpoint endpoint{.listens = make_address(std::string("\x0a\0\0\x01", 4), 31000),
+                       .security = TcpSecurity::kAuthenticate,
+                       .aes = true,
+                       .salt = counting_key()};
+  const std::string four = encode_tcp_endpoint(endpoint);
+  EXPECT_EQ(hex(four), "01010104000a0000011879" + salt);
+  endpoint.listens = make_address("\xfd" + std::string(14, '\0') + '\x01', 31000);
+  const std::string six = encode_tcp_endpoint(endpoint);
+  EXPECT_EQ(hex(six), "0101011000fd0000000000000000000000000000011879" + salt);
+  TcpEndpoint read;
+  ASSERT_TRUE(decode_tcp_endpoint(six, &read).ok());
+  EXPECT_EQ(to_text(read.listens), "[fd00::1]:31000");
+  EXPECT_EQ(hex(encode_tcp_rails({four, six})), "02022b00" + hex(four) + "3700" + hex(six));
+}
+
 TEST(TcpWire, keys_are_those_of_the_documentation) {
   const TcpIdentity identity{
       .job = 4711, .epoch = 7, .world = 4, .from = 1, .to = 2, .version = 200, .suite = {}};

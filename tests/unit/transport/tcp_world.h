@@ -28,6 +28,18 @@ inline TcpOptions tcp_options(uint32_t rank, uint32_t world) {
   return options;
 }
 
+// Over IPv6, where this machine has it.
+inline TcpOptions tcp_options_six() {
+  TcpOptions options = tcp_options(0, 1);
+  options.own_address = "::1";
+  return options;
+}
+
+inline bool has_six() {
+  SocketAddress address;
+  return choose_own_address(tcp_options_six(), &address).ok();
+}
+
 inline std::unique_ptr<TcpTransport> make_tcp(const TcpOptions& options) {
   std::unique_ptr<TcpTransport> transport;
   const Status status = TcpTransport::create(options, &transport);

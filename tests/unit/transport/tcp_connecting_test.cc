@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// How ranks of transport tcp come to be connected: wire(), ports, families of addresses, and what a
+// connection's sockets are told.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "support/real_time.h"
+#include "unit/transport/tcp_middle.h"
+
+namespace parallax {
+namespace {
+
+// Given a rank that does not answer, expect wire() to name it at the deadline; given one that does,
+// expect both to be connected.
+TEST(TcpTransport, wiring_names_who_is_missing) {
+  TcpRanks made = make_tcp_ranks(2);
+  const uint32_t one = 1, zero = 0;
+  uint32_t missing = 9;
+  const Status silent = made[0]->wire({&one, 1}, testkit::in_ms(50), &missing);
+  EXPECT_EQ(silent.code(), PARALLAX_TIMEOUT) << silent.message();
+  const std::string way = "at " + to_text(where(*made[1])) + " from 127.0.0.1 on lo";
+  EXPECT_NE(silent.message().find(way), std::string::npos) << silent.message();
+  EXPECT_EQ(missing, 1u);
+  TcpRanks both = make_tcp_ranks(2);
+  std::thread other([&] {
+    uint32_t ignored = 0;
+    const Status wired = both[1]->wire({&zero, 1}, testkit::in_ms(60000), &ignored);
+    EXPECT_TRUE(wired.ok()) << wired.message();
+  });
+  const Status wired = both[0]->wire({&one, 1}, testkit::in_ms(60000), &missing);
+  other.join();
+  EXPECT_TRUE(wired.ok()) << wired.message();
+}
+
+// Whether somebody who comes to the rank's port is let in by its kernel.
+bool has_port(const TcpTransport& rank) {
+  const UniqueFd socket = call(where(rank));
+  int failure = 0;
+  while ((failure = tcp_connected(socket)) == ENOTCONN) std::this_thread::yield();
+  EXPECT_TRUE(failure == 0 || failure == ECONNREFUSED) << failure;
+  return failure == 0;
+}
+
+// Given ranks that wire() leaves connected to all, expect no port, and messages as before; given
+// one that knows a rank which it was not to be wired to, expect its port to stay, for that one.
+TEST(TcpTransport, who_is_wired_to_all_has_no_port) {
+  Ranks ranks(make_tcp_ranks(3));
+  const std::vector<uint32_t> peers[] = {{1}, {0, 2}, {1}};
+  std::vector<std::thread> wiring;
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(has_port(*ranks.at[rank]));
+    wiring.emplace_back([&, rank] {
+      uint32_t missing = 0;
+      const Status wired = ranks.at[rank]->wire(peers[rank], testkit::in_ms(60000), &missing);
+      EXPECT_TRUE(wired.ok()) << wired.message();
+    });
+  }
+  for (std::thread& each : wiring) each.join();
+  EXPECT_TRUE(has_port(*ranks.at[0]));
+  EXPECT_FALSE(has_port(*ranks.at[1]));
+  EXPECT_TRUE(has_port(*ranks.at[2]));
+  EXPECT_EQ(where(*ranks.at[1]).bytes, where(*ranks.at[0]).bytes) << "it is still told";
+  for (uint32_t other : {0u, 2u}) ranks.greet(1, other);
+  ranks.greet(2, 0);
+}
+
+// Given ranks that listen at addresses of IPv6, expect them to talk; given one of each family,
+// expect both to say so at once, as either might lack the way to the other.
+TEST(TcpTransport, ranks_listen_by_one_family) {
+  if (!has_six()) GTEST_SKIP() << "this machine has no ::1";
+  Ranks ranks(make_tcp_ranks(2, tcp_options_six()));
+  ranks.greet(0, 1);
+  EXPECT_EQ(to_text(where(*ranks.at[0])).substr(0, 6), "[::1]:");
+  EXPECT_NE(ranks.at[0]->description().find("[::1]:"), std::string::npos);
+  TcpOptions six = tcp_options_six();
+  six.rank = 1;
+  six.world = 2;
+  const auto one = make_tcp(tcp_options(0, 2)), other = make_tcp(six);
+  for (const Status& mixed :
+       {one->connect(1, other->address()), other->connect(0, one->address())}) {
+    EXPECT_EQ(mixed.code(), PARALLAX_MISMATCH);
+    EXPECT_EQ(mixed.facts().field, "tcp_address");
+    EXPECT_NE(mixed.message().find("rank 1 "), std::string::npos) << mixed.message();
+    EXPECT_NE(mixed.message().find("IPv6"), std::string::npos) << mixed.message();
+  }
+}
+
+TEST(TcpTransport, ports_are_of_the_range) {
+  TcpOptions options = tcp_options(0, 2);
+  const auto any = make_tcp(options);
+  const uint16_t taken = port_of(where(*any));
+  options.ports = {taken, taken};
+  std::unique_ptr<TcpTransport> refused;
+  const Status status = TcpTransport::create(options, &refused);
+  EXPECT_EQ(status.code(), PARALLAX_IO);
+  EXPECT_EQ(status.facts().field, "tcp_ports");
+  if (taken == UINT16_MAX) return;
+  options.ports.last = taken + 1;
+  std::unique_ptr<TcpTransport> next;
+  if (!TcpTransport::create(options, &next).ok()) GTEST_SKIP() << "the next port is taken too";
+  EXPECT_EQ(port_of(where(*next)), taken + 1);
+}
+
+// What each socket of this process answers to one option, of those that tcp gives a timeout: the
+// ends of connections that stand.
+std::vector<int> of_connections(int level, int option) {
+  std::vector<int> answers;
+  for (int descriptor = 3; descriptor < 4096; ++descriptor) {
+    int timeout_ms = 0, answer = 0;
+    socklen_t bytes = sizeof timeout_ms;
+    if (::getsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, &bytes) != 0) continue;
+    if (timeout_ms == 0) continue;
+    bytes = sizeof answer;
+    EXPECT_EQ(::getsockopt(descriptor, level, option, &answer, &bytes), 0);
+    answers.push_back(answer);
+  }
+  return answers;
+}
+
+// Given a connection, expect the kernel not to give it up before two leases are over, since a peer
+// that takes nothing for less is for the leases to judge; and to send small messages at once.
+TEST(TcpTransport, the_kernel_is_more_patient_than_leases_and_waits_for_no_more_bytes) {
+  TcpOptions options = tcp_options(0, 1);
+  options.lease_ns = 87654 * kNanosecondsPerMillisecond;
+  Ranks ranks(make_tcp_ranks(2, options));
+  ranks.greet(0, 1);
+  EXPECT_EQ(of_connections(IPPROTO_TCP, TCP_USER_TIMEOUT), std::vector(2, 2 * 87654))
+      << "both ends";
+  const std::vector<int> at_once = of_connections(IPPROTO_TCP, TCP_NODELAY);
+  ASSERT_EQ(at_once.size(), 2u);
+  for (const int answer : at_once) EXPECT_NE(answer, 0) << "TCP_NODELAY";
+}
+
+}  // namespace
+}  // namespace parallax
