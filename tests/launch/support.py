@@ -64,6 +64,11 @@ class Process:
             if time.monotonic() > deadline or not self._read(0.1):
                 raise AssertionError(f"no line {start!r} of {self.command}:\n{self.text}")
 
+    def said(self, start):
+        """Whether there is such a line by now."""
+        self._read(0)
+        return self.has(start)
+
     def has(self, start):
         return any(line.startswith(start) for line in self.text.splitlines())
 

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ports of transport tcp, in processes: 10,000 strangers while ranks connect, and as many in
-mid-run, silent, slow, noisy, or with the beginning of a handshake. The job ends right, a rank keeps
-few of them, and takes no memory for more."""
+"""The ports of transport tcp, in processes: 10,000 strangers while ranks connect, silent, slow,
+noisy, with the beginning of a handshake, or with the recorded hello of a rank. The job ends right,
+a rank keeps few of them, and takes no memory for more. Once ranks are connected they have no
+port."""
 
 import collections
 import contextlib
 import os
 import random
+import re
 import resource
+import signal
 import socket
 import struct
 import threading
@@ -19,7 +22,11 @@ from support import LaunchTest, free_port, keeping_nothing_freed, listeners
 STRANGERS = 10000
 STRANGERS_KEPT = 64       # kStrangersMax of tcp_strangers.h
 OPEN_AT_ONCE = 300        # of those that stay
+REFUSED = 2000            # of those that find no port
 PORTS_TRIED = 32          # for six ranks, and others that may be there
+LISTENING_S = 0.3         # by then all ranks do, or the test is as good
+HELD_JOBS = 20            # until one is held while its ranks connect
+LEASE_MS = 60000          # a rank is stopped for seconds
 RESIDENT_KIB = 16 * 1024  # what they may cost a rank, with room: 64 of 2 KiB, and OpenSSL's state
 KINDS = (
     lambda source: b"",
@@ -45,30 +52,84 @@ def facts(pid):
         return None
 
 
-class Crowd(threading.Thread):
-    """Strangers at some ports, one after the other until the crowd is told to go: every third stays
-    and, now and then, says one byte more."""
+class Hellos:
+    """What ranks on loopback say first to each other, by port; nothing where this user may not look
+    at packets."""
 
-    def __init__(self, ports, count=STRANGERS):
+    def __init__(self):
+        self.by_port = {}
+        self.may_look = True
+        try:
+            self._packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+            self._packets.bind(("lo", 0))
+            self._packets.setblocking(False)
+        except PermissionError:
+            self._packets = None
+            self.may_look = False
+
+    def listen(self):
+        while self._packets is not None:
+            try:
+                packet = self._packets.recv(65536)
+            except BlockingIOError:
+                return
+            segment = packet[4 * (packet[0] & 15):]
+            said = segment[4 * (segment[12] >> 4):]
+            if packet[9] == socket.IPPROTO_TCP and b"libparallax tcp 1 from=" in said:
+                self.by_port[int.from_bytes(segment[2:4], "big")] = said
+
+    def close(self):
+        if self._packets is not None:
+            self._packets.close()
+            self._packets = None
+
+
+class Crowd(threading.Thread):
+    """Strangers at some ports, one after the other until `count` have come or it is told to go:
+    every third stays and, now and then, says one byte more. `found` gets the ports where somebody
+    listens."""
+
+    def __init__(self, ports, count=STRANGERS, hellos=None):
         super().__init__(daemon=True)
         self.ports = ports
         self.count = count
-        self.came = 0
+        self.hellos = hellos
+        self.came = self.repeated = self.refused = 0
+        self.found = []
+        self.ranks_wait = False  # no other port will be found
         self.gone = threading.Event()
+
+    def choose(self, source):
+        """(port, what to say there)"""
+        if self.hellos is not None and self.came < self.count // 2:
+            self.hellos.listen()
+        recorded = self.hellos.by_port if self.hellos is not None else {}
+        if recorded and source.randrange(len(KINDS) + 1) == 0:
+            self.repeated += 1
+            return source.choice(sorted(recorded.items()))
+        known = self.found if self.ranks_wait and self.found else self.ports
+        return source.choice(known), source.choice(KINDS)(source)
 
     def run(self):
         source = random.Random(1)
         staying = collections.deque()
         while self.came < self.count and not self.gone.is_set():
+            port, words = self.choose(source)
             stranger = socket.socket()
             stranger.settimeout(1)
             try:
-                stranger.connect(("127.0.0.1", source.choice(self.ports)))
-                stranger.sendall(source.choice(KINDS)(source))
+                stranger.connect(("127.0.0.1", port))
+                if port not in self.found:
+                    self.found.append(port)
+                stranger.sendall(words)
                 self.came += 1
-            except OSError:
-                stranger.close()  # no rank listens yet, or it was shown out
-                time.sleep(0.001)  # the ranks need the core
+            except OSError as failure:
+                stranger.close()  # no rank listens yet or any more, or it was shown out
+                if isinstance(failure, ConnectionRefusedError):
+                    self.refused += 1
+                    if port in self.found:
+                        self.found.remove(port)
+                    time.sleep(0.0002)  # the ranks need the core
                 continue
             if self.came % 3 != 0:
                 stranger.close()
@@ -104,53 +165,82 @@ class TcpPorts(LaunchTest):
         """Of the transport alone: that of the rendezvous may still be on its way out."""
         return [(host, port) for host, port in listeners(rank.pid) if port != self.meeting]
 
-    def crowd(self, ports):
-        crowd = Crowd(ports)
+    def crowd(self, ports, **options):
+        crowd = Crowd(ports, **options)
         self.addCleanup(crowd.leave)
         crowd.start()
         return crowd
 
-    def test_one_port_a_rank_on_loopback(self):
-        ranks = self.start_job("--steps", 300, "--pace-ms", 5)
-        for rank in ranks:
-            rank.await_line("open")
-            self.assertEqual([host for host, _ in self.ports_of(rank)], ["127.0.0.1"])
-        self.assert_all_ok(ranks)
+    def hold(self, ranks, crowd):
+        """Stops the last rank as soon as the crowd has found a port, so that the others wait for
+        it with theirs open, until all of the crowd have come. Gives what that cost them: (open
+        descriptors, resident KiB) at most; None: too late, all were connected."""
+        while all(port == self.meeting for port in crowd.found):
+            time.sleep(0.0002)
+        ranks[-1].signal(signal.SIGSTOP)
+        costs = [0, 0]
+        first = [facts(rank.pid) for rank in ranks]
+        began = time.monotonic()
+        while crowd.is_alive():
+            time.sleep(0.02)
+            if any(rank.said("open") for rank in ranks):
+                crowd.leave()
+                return None
+            crowd.ranks_wait = time.monotonic() - began > LISTENING_S
+            for (descriptors, resident), rank in zip(first, ranks):
+                now = facts(rank.pid)
+                costs = [max(costs[0], now[0] - descriptors), max(costs[1], now[1] - resident)]
+        return costs
 
     def test_strangers_while_ranks_connect(self):
         """They are there before the ranks are, at every port that these may take, one of which the
-        rendezvous may have."""
+        rendezvous may have, and as many as are meant to come before the last is connected."""
         first = free_port()  # below those that the system gives out, as those after it
-        last = first + PORTS_TRIED - 1
-        crowd = self.crowd(range(first, last + 1))
-        for _ in range(3):
-            self.assert_all_ok(self.start_job("--steps", 3, hosts=6,
-                                              PARALLAX_TCP_PORTS=f"{first}-{last}"))
-        crowd.leave()
-        print(f"\nreport: {crowd.came} strangers while six ranks opened three jobs")
+        ports = range(first, first + PORTS_TRIED)
+        hellos = Hellos()
+        self.addCleanup(hellos.close)
+        costs = None
+        for _ in range(HELD_JOBS):
+            crowd = self.crowd(ports, hellos=hellos)
+            ranks = self.start_job("--steps", 3, "--lease-ms", LEASE_MS, hosts=6,
+                                   PARALLAX_TCP_PORTS=f"{ports[0]}-{ports[-1]}")
+            costs = self.hold(ranks, crowd)
+            ranks[-1].signal(signal.SIGCONT)
+            self.assert_all_ok(ranks)
+            hellos.by_port.clear()
+            if costs is not None:
+                break
+        self.assertIsNotNone(costs, "no job was held in time")
+        self.assertEqual(crowd.came, STRANGERS)
+        if hellos.may_look:
+            self.assertGreater(crowd.repeated, STRANGERS // 20)
+        self.assertLessEqual(costs[0], STRANGERS_KEPT + 8)  # and connections of the job's own
+        self.assertLess(costs[1], RESIDENT_KIB)
+        print(f"\nreport: {crowd.came} strangers while six ranks connect, {crowd.repeated} with a "
+              f"recorded hello, cost a rank at most {costs[0]} descriptors and {costs[1]} KiB")
 
-    def test_strangers_in_mid_run(self):
-        ranks = self.start_job("--steps", 1000, "--pace-ms", 5)
+    def test_no_port_once_all_are_connected(self):
+        """Whoever comes in mid-run finds none to come to."""
+        ranks = self.start_job("--steps", 500, "--pace-ms", 5, PARALLAX_DEBUG="info")
+        ports = []
         for rank in ranks:
             rank.await_line("open")
+            self.assertEqual(self.ports_of(rank), [])
+            listened = re.search(r"between hosts.*: (\S+):(\d+) on (\w+), security", rank.text)
+            self.assertEqual((listened[1], listened[3]), ("127.0.0.1", "lo"))
+            ports.append(int(listened[2]))
         before = [facts(rank.pid) for rank in ranks]
-        crowd = self.crowd([port for rank in ranks for _, port in self.ports_of(rank)])
-        most = [[0, 0], [0, 0]]
-        while crowd.is_alive():
-            for rank, seen in zip(ranks, most):
-                if now := facts(rank.pid):
-                    seen[:] = map(max, seen, now)
-            if facts(ranks[0].pid) is None:
-                break
-            time.sleep(0.02)
+        crowd = self.crowd(ports)
+        while crowd.is_alive() and crowd.refused < REFUSED:
+            time.sleep(0.01)
         crowd.leave()
+        after = [facts(rank.pid) for rank in ranks]
+        self.assertEqual([rank.said("ok rank") for rank in ranks], [False] * 2, "over too soon")
         self.assert_all_ok(ranks)
-        for (descriptors, resident), seen in zip(before, most):
-            self.assertLessEqual(seen[0], descriptors + STRANGERS_KEPT + 2)
-            self.assertLess(seen[1], resident + RESIDENT_KIB)
-        print(f"\nreport: {crowd.came} strangers in mid-run cost a rank at most "
-              f"{max(seen[0] - old[0] for old, seen in zip(before, most))} descriptors and "
-              f"{max(seen[1] - old[1] for old, seen in zip(before, most))} KiB")
+        self.assertEqual(crowd.came, 0)
+        self.assertGreaterEqual(crowd.refused, REFUSED)
+        self.assertEqual([descriptors for descriptors, _ in after],
+                         [descriptors for descriptors, _ in before])
 
 
 if __name__ == "__main__":

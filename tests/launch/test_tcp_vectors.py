@@ -2,8 +2,10 @@
 
 import hashlib
 import hmac
+import ipaddress
 import pathlib
 import re
+import struct
 import unittest
 
 try:
@@ -58,6 +60,30 @@ class TcpVectors(unittest.TestCase):
                 self.assertEqual(header[4], 1 if number == 0 else 3)
             seen += 1
         self.assertEqual(seen, 8)
+
+    @unittest.skipIf(AESGCM is None, "Python's cryptography is not installed")
+    def test_a_frame_under_the_next_key_opens(self):
+        frame = bytes.fromhex(re.search(r"every second frame: `([0-9a-f]+)`", PAGE.read_text())[1])
+        following = expand(SECRET, b"libparallax tcp 1 next")
+        iv = expand(following, b"libparallax tcp 1 iv")[:12]
+        nonce = bytes(a ^ b for a, b in zip(iv, (2).to_bytes(12, "big")))
+        aead = AESGCM(expand(following, b"libparallax tcp 1 key")[:16])
+        self.assertEqual(aead.decrypt(nonce, frame[8:], frame[:8]), b"hello")
+
+    def test_endpoints_are_as_written(self):
+        """Those of the page, by what it says of their bytes."""
+        page = PAGE.read_text()
+        four, six = (bytes.fromhex(row) + SECRET
+                     for row in re.findall(r"^    (01[0-9a-f]+) SALT$", page, re.M))
+        lead, first, second = re.search(r"^    (0202)([0-9a-f]{4}) FIRST ([0-9a-f]{4}) SECOND$",
+                                        page, re.M).groups()
+        for endpoint, host in ((four, "10.0.0.1"), (six, "fd00::1")):
+            address = ipaddress.ip_address(host).packed
+            self.assertEqual(endpoint, struct.pack("<BBBH", 1, 1, 1, len(address)) + address
+                             + struct.pack("<H", 31000) + SECRET)
+        self.assertEqual(bytes.fromhex(lead), bytes((2, 2)))
+        self.assertEqual([int.from_bytes(bytes.fromhex(each), "little")
+                          for each in (first, second)], [len(four), len(six)])
 
     def test_keys_are_as_written(self):
         page = PAGE.read_text()
