@@ -28,7 +28,8 @@ std::string encode(const Card& card) {
                     {"shm", card.shm_address},    {"endpoints", endpoints},
                     {"mtus", card.mtus_bytes},    {"ports", card.other_ports},
                     {"rdma", list_of(card.rdma)}, {"rdma_address", card.rdma_address},
-                    {"secret", card.secret},      {"failed", card.failed}};
+                    {"secret", card.secret},      {"failed", card.failed},
+                    {"rails", card.rails},        {"mark", card.secret_mark}};
   return all.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -44,6 +45,8 @@ Status decode(const std::string& blob, Card* card) {
     card->failed = all.at("failed");
     card->mtus_bytes = all.at("mtus").get<std::vector<uint32_t>>();
     card->other_ports = all.at("ports").get<std::vector<uint16_t>>();
+    card->rails = all.value("rails", 0u);
+    card->secret_mark = all.value("mark", "");
     card->rdma_address = all.value("rdma_address", "");  // a version before has none
     const Json& rdma = all.at("rdma");
     card->rdma = {.port = rdma.at(0),

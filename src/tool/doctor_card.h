@@ -19,9 +19,11 @@ struct Card {
   std::vector<TcpEndpoint> endpoints;
   std::vector<uint32_t> mtus_bytes;   // of the interface of each endpoint; 0: unknown
   std::vector<uint16_t> other_ports;  // at which it listens, too, at each of their addresses
+  uint32_t rails = 0;  // the first so many endpoints are each a rail's; see ListenPlan
   RdmaCard rdma;
   std::string rdma_address;  // as RdmaReach gives it
   uint64_t secret = 0;
+  std::string secret_mark;  // of the job's secret; see doctor_paths.h
   bool failed = false;
 };
 

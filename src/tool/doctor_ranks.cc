@@ -13,6 +13,7 @@
 #include "rendezvous/rendezvous.h"
 #include "tool/doctor.h"
 #include "tool/doctor_card.h"
+#include "tool/doctor_paths.h"
 #include "tool/doctor_rdma.h"
 #include "tool/doctor_rdma_reach.h"
 #include "tool/machine.h"
@@ -29,8 +30,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kAttachTimeoutMs = 5000;
-constexpr int64_t kClockAheadMaxMs = 500;
-constexpr size_t kAddressesMax = 32;  // a card holds as many
 constexpr size_t kHostsReachedMax = 64;
 
 // Of the interface with this address; 0: unknown.
@@ -61,10 +60,7 @@ class RankChecks {
   void know_hosts();
   void check_versions();
   void check_hosts();
-  void check_reach();
-  void check_peer(uint32_t rank, int64_t until_ns);
-  void check_ports(uint32_t rank, const TcpEndpoint& reached, int64_t until_ns);
-  void check_mtu(uint32_t rank, uint32_t mtu_bytes, const std::string& local_address);
+  void check_reach(const ListenPlan& plan);
   void check_rdma_ports();
   void check_rdma_reach(RdmaReach* reach);
   void check_shared_memory(const Status& made, ShmTransport* shm);
@@ -153,46 +149,6 @@ void RankChecks::check_hosts() {
   }
 }
 
-// At the other ports of an address that was reached.
-void RankChecks::check_ports(uint32_t rank, const TcpEndpoint& reached, int64_t until_ns) {
-  const Card& card = cards_[rank];
-  std::string blocked;
-  for (const uint16_t port : card.other_ports) {
-    if (clock_.now_ns() >= until_ns) return;
-    Probe probe;
-    const TcpEndpoint other = {.address = reached.address, .port = port};
-    const Status status = probe_peer(other, card.secret, kProbeTimeoutMs, &probe, until_ns);
-    if (!status.ok()) blocked += (blocked.empty() ? "" : "; ") + status.message();
-  }
-  if (blocked.empty()) {
-    findings_.ok("firewall", "ports across the range of " + name(rank) +
-                                 " can be reached: " + std::to_string(1 + card.other_ports.size()) +
-                                 " of " + std::to_string(1 + card.other_ports.size()) + " tried");
-  } else {
-    findings_.fail("firewall",
-                   name(rank) + " can be reached at " + describe(reached) +
-                       ", but not at other ports: " + blocked,
-                   "open to the job's hosts all TCP ports that the kernel gives out (sysctl "
-                   "net.ipv4.ip_local_port_range), or narrow that range to those that are open");
-  }
-}
-
-// `local_address`: by which this rank reached it.
-void RankChecks::check_mtu(uint32_t rank, uint32_t mtu_bytes, const std::string& local_address) {
-  for (size_t i = 0; i < own_.endpoints.size() && mtu_bytes != 0; ++i) {
-    const uint32_t own_bytes = own_.mtus_bytes[i];
-    if (own_.endpoints[i].address != local_address || own_bytes == 0) continue;
-    const std::string text = name(rank) + " has " + std::to_string(mtu_bytes) + ", this rank " +
-                             std::to_string(own_bytes) + " (" + local_address + ")";
-    if (mtu_bytes == own_bytes) return findings_.ok("mtu", text);
-    return findings_.warn("mtu",
-                          "MTUs of the interfaces differ: " + text +
-                              "; where nothing says so on the way, large packets are lost",
-                          "give both, and the switches between, one MTU: ip link set DEVICE mtu " +
-                              std::to_string(std::min(mtu_bytes, own_bytes)));
-  }
-}
-
 // Of one rank of each other host, as for TCP.
 void RankChecks::check_rdma_ports() {
   std::vector<std::pair<std::string, RdmaCard>> others;
@@ -222,55 +178,22 @@ void RankChecks::check_rdma_reach(RdmaReach* reach) {
   reach->check(peers, rdma_.is_wanted, &findings_);
 }
 
-void RankChecks::check_peer(uint32_t rank, int64_t until_ns) {
-  const Card& card = cards_[rank];
-  std::string why;
-  for (size_t i = 0; i < card.endpoints.size(); ++i) {
-    const TcpEndpoint& endpoint = card.endpoints[i];
-    if (clock_.now_ns() >= until_ns) {
-      why += (why.empty() ? "" : "; ") + ("no time was left for " + describe(endpoint));
-      break;
-    }
-    Probe probe;
-    const Status status = probe_peer(endpoint, card.secret, kProbeTimeoutMs, &probe, until_ns);
-    if (!status.ok()) {
-      why += (why.empty() ? "" : "; ") + status.message();
-      continue;
-    }
-    findings_.ok("reach", name(rank) + " at " + describe(endpoint) + ", " +
-                              std::to_string(probe.round_trip_ns / 1000) + " us there and back" +
-                              (why.empty() ? "" : " (but not " + why + ")"));
-    const int64_t ahead_ms = probe.clock_ahead_ns / kNanosecondsPerMillisecond;
-    const int64_t doubt_ms = probe.round_trip_ns / kNanosecondsPerMillisecond;
-    const std::string skew = "the clock of " + name(rank) + " is " +
-                             std::to_string(std::abs(ahead_ms)) + " ms " +
-                             (ahead_ms < 0 ? "behind" : "ahead");
-    if (std::abs(ahead_ms) > kClockAheadMaxMs + doubt_ms) {
-      findings_.warn("clock skew", skew + "; training is not affected, logs cannot be compared",
-                     "synchronise the clocks (chrony, NTP)");
-    } else {
-      findings_.ok("clock skew", skew);
-    }
-    check_ports(rank, endpoint, until_ns);
-    if (i < card.mtus_bytes.size()) check_mtu(rank, card.mtus_bytes[i], probe.local_address);
-    return;
-  }
-  if (card.endpoints.empty()) why = "it has no address to listen at";
-  findings_.fail("reach", name(rank) + " cannot be reached over TCP: " + why,
-                 "check route and firewall between the hosts (all TCP ports of the job's network), "
-                 "or name the interface that joins them in PARALLAX_NET_DEVICE");
-}
-
 // One rank of each other host: the one with the local rank of this one, so that all pairs of hosts
-// are tried and no rank is asked by all.
-void RankChecks::check_reach() {
+// are tried and no rank is asked by all. What a path carries is for the first rank of each host to
+// measure, to the next host: so each link carries one stream in each direction, as far as it can.
+void RankChecks::check_reach(const ListenPlan& plan) {
   const uint32_t own_host = hosts_.host_of[identity_.rank];
   // Half of the time left is kept for the rounds that follow.
   const int64_t until_ns = clock_.now_ns() + (deadline_ns_ - clock_.now_ns()) / 2;
-  for (uint32_t host = 0; host < hosts_.ranks_of.size(); ++host) {
+  const PathChecks paths = {own_, plan, findings_, until_ns};
+  const auto hosts = static_cast<uint32_t>(hosts_.ranks_of.size());
+  const uint32_t local = hosts_.local_of[identity_.rank];
+  for (uint32_t host = 0; host < hosts; ++host) {
     const std::vector<uint32_t>& there = hosts_.ranks_of[host];
     if (host == own_host) continue;
-    check_peer(there[hosts_.local_of[identity_.rank] % there.size()], until_ns);
+    const uint32_t rank = there[local % there.size()];
+    paths.check(name(rank), cards_[rank], local == 0 && host == (own_host + 1) % hosts);
+    paths.check_secret(name(rank), cards_[rank], settings_);
   }
 }
 
@@ -389,21 +312,23 @@ void RankChecks::know_hosts() {
 // Each rank opens a listener and a shared memory segment, tells the others where they are, tries
 // those of the others, and keeps its own until all have tried. False: a rank was lost.
 bool RankChecks::check_among_all() {
+  const std::vector<uint32_t>& here = hosts_.ranks_of[hosts_.host_of[identity_.rank]];
   Listener listener;
-  const Status listening = listener.start(
-      listen_addresses(settings_.value("net_device").text, one_machine_, kAddressesMax),
-      ports_across_the_range());
+  ListenPlan plan;
+  Status listening = plan_listening(settings_, one_machine_, here.size(), &plan);
+  if (listening.ok()) listening = listener.start(plan.addresses, plan.other_ports, plan.ports);
   if (!listening.ok()) {
     findings_.fail("reach", listening.message(), "free a port, or mend the address");
   }
+  own_.rails = plan.rails;
   own_.endpoints = listener.endpoints();
   own_.other_ports = listener.other_ports();
   for (const TcpEndpoint& endpoint : own_.endpoints) {
     own_.mtus_bytes.push_back(mtu_at(endpoint.address));
   }
-  const std::vector<uint32_t>& here = hosts_.ranks_of[hosts_.host_of[identity_.rank]];
   own_.rdma = rdma_card(rdma_, hosts_.local_of[identity_.rank], static_cast<uint32_t>(here.size()));
   own_.secret = listener.secret();
+  (void)secret_mark(settings_, own_.secret, &own_.secret_mark);  // check_machine says what ails it
   std::unique_ptr<ShmTransport> shm;
   const Status made = ShmTransport::create({.rank = identity_.rank, .clock = &clock_}, &shm);
   if (made.ok()) own_.shm_address = shm->address();
@@ -417,7 +342,7 @@ bool RankChecks::check_among_all() {
   if (!exchange_again()) return false;
   check_rdma_reach(&rdma_reach);  // first, while all ranks do
   check_shared_memory(made, shm.get());
-  check_reach();
+  check_reach(plan);
   check_rdma_ports();
   own_.failed = findings_.any_fail();
   return exchange_again();

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -25,6 +26,7 @@ namespace {
 constexpr uint16_t kPortTriesMax = 8;
 constexpr int kBacklog = 4096;  // the kernel's own bound, net.core.somaxconn, is the lower one
 constexpr int kAcceptsPerPass = 16;
+constexpr int kCarriesPerPass = 16;  // of a prober, 64 KiB each
 constexpr int64_t kAcceptPauseNs = 20 * kNanosecondsPerMillisecond;
 constexpr int64_t kPauseMsMin = 5;  // of a prober that was dropped
 constexpr int64_t kPauseMsMax = 200;
@@ -104,10 +106,10 @@ int connect_to(const addrinfo& address, int64_t deadline_ns, UniqueFd* made) {
 }
 
 // Over a connection: 0, or errno's number.
-int ask(const UniqueFd& socket, uint64_t secret, int64_t deadline_ns, ReachAnswer* answer,
-        Probe* probe) {
+int ask(const UniqueFd& socket, uint64_t magic, uint64_t secret, int64_t deadline_ns,
+        ReachAnswer* answer, Probe* probe) {
   const SteadyClock clock;
-  const ReachQuestion question = {.secret = secret};
+  const ReachQuestion question = {.magic = magic, .secret = secret};
   const int64_t asked_ns = clock.now_ns();
   const int64_t asked_wall_ns = wall_clock_ns();
   if (send(socket.get(), &question, sizeof question, MSG_NOSIGNAL) != sizeof question) {
@@ -134,10 +136,11 @@ int64_t wall_clock_ns() {
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
-std::vector<uint16_t> ports_across_the_range() {
+std::vector<uint16_t> ports_across(const TcpPorts& within) {
   std::ifstream file("/proc/sys/net/ipv4/ip_local_port_range");
-  uint32_t first = 0, last = 0;
-  if (!(file >> first >> last) || first >= last || last > UINT16_MAX) return {};
+  uint32_t first = within.first, last = within.last;
+  if (first == 0) file >> first >> last;
+  if (first == 0 || first >= last || last > UINT16_MAX) return {};
   std::vector<uint16_t> ports;
   for (const uint32_t eighth : {1u, 4u, 7u}) {
     ports.push_back(static_cast<uint16_t>(first + (last - first) * eighth / 8));
@@ -151,6 +154,9 @@ Status Listener::listen_at(const TcpEndpoint& where, UniqueFd* made, uint16_t* p
   UniqueFd socket(::socket(resolved->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_storage bound = {};
   socklen_t bytes = sizeof bound;
+  // As a job: connections of before, of which the port is not free yet, are no hindrance.
+  const int on = where.port != 0 ? 1 : 0;
+  (void)setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (!socket.valid() || bind(socket.get(), resolved->ai_addr, resolved->ai_addrlen) != 0 ||
       listen(socket.get(), kBacklog) != 0 ||
       getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &bytes) != 0) {
@@ -160,6 +166,18 @@ Status Listener::listen_at(const TcpEndpoint& where, UniqueFd* made, uint16_t* p
   *port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
   *made = std::move(socket);
   return {};
+}
+
+// Ranks of one host share the range, so a port that is taken is passed over.
+Status Listener::listen_within(const TcpPorts& ports, TcpEndpoint* where, UniqueFd* made) {
+  Status status;
+  for (uint32_t port = ports.first; port <= ports.last; ++port) {
+    where->port = static_cast<uint16_t>(port);
+    status = listen_at(*where, made, &where->port);
+    if (status.ok() || port == 0) return status;
+  }
+  return io_error(status.message() + ", at each of ports " + std::to_string(ports.first) + " to " +
+                  std::to_string(ports.last) + " (tcp_ports)");
 }
 
 // Or at none of them, where one is taken.
@@ -175,14 +193,14 @@ void Listener::listen_at_all(const std::vector<std::string>& addresses, uint16_t
 }
 
 Status Listener::start(const std::vector<std::string>& addresses,
-                       const std::vector<uint16_t>& wanted_ports) {
+                       const std::vector<uint16_t>& wanted_ports, const TcpPorts& ports) {
   std::random_device source;
   secret_ = static_cast<uint64_t>(source()) << 32 | source();
   Status status;
   for (const std::string& address : addresses) {
     UniqueFd socket;
     TcpEndpoint endpoint = {.address = address, .port = 0};
-    if (status.ok()) status = listen_at(endpoint, &socket, &endpoint.port);
+    if (status.ok()) status = listen_within(ports, &endpoint, &socket);
     if (!status.ok()) break;
     endpoints_.push_back(endpoint);
     sockets_.push_back(std::move(socket));
@@ -232,13 +250,14 @@ void Listener::sleep() {
   const int64_t now_ns = clock_.now_ns();
   const bool pauses = now_ns < accept_again_ns_;
   int64_t due_ns = pauses ? accept_again_ns_ : kNever;
-  if (!probers_.empty()) due_ns = std::min(due_ns, probers_.front().deadline_ns);
+  for (const Prober& prober : probers_) due_ns = std::min(due_ns, prober.deadline_ns);
   polled_.assign(1, pollfd{.fd = stop_.get(), .events = POLLIN, .revents = 0});
   for (const UniqueFd& socket : sockets_) {
     if (!pauses) polled_.push_back({.fd = socket.get(), .events = POLLIN, .revents = 0});
   }
   for (const Prober& prober : probers_) {
-    polled_.push_back({.fd = prober.socket.get(), .events = POLLIN, .revents = 0});
+    const short events = prober.gives ? POLLOUT : POLLIN;
+    polled_.push_back({.fd = prober.socket.get(), .events = events, .revents = 0});
   }
   const int64_t left_ns = std::max<int64_t>(0, due_ns - now_ns);
   const int timeout_ms =
@@ -253,7 +272,8 @@ void Listener::look() {
 }
 
 // Reads the secret and answers it; true once the connection can be closed.
-bool Listener::done_with(Prober& prober) const {
+bool Listener::done_with(Prober& prober) {
+  if (prober.carries) return carried(prober);
   const ssize_t count = recv(prober.socket.get(), prober.said.data() + prober.said_bytes,
                              prober.said.size() - prober.said_bytes, 0);
   if (count < 0) return errno != EAGAIN && errno != EINTR;
@@ -261,12 +281,36 @@ bool Listener::done_with(Prober& prober) const {
   if (count > 0 && prober.said_bytes < prober.said.size()) return false;
   ReachQuestion question;
   std::memcpy(&question, prober.said.data(), sizeof question);
-  if (count == 0 || question.magic != ReachQuestion().magic || question.secret != secret_) {
+  const bool carries = question.magic == kCarryMagic;
+  if (count == 0 || (question.magic != kReachMagic && !carries) || question.secret != secret_) {
     return true;
   }
   const ReachAnswer answer = {.secret = secret_, .wall_ns = wall_clock_ns()};
   (void)!send(prober.socket.get(), &answer, sizeof answer, MSG_NOSIGNAL);
-  return true;
+  if (!carries) return true;
+  prober.carries = true;
+  prober.deadline_ns = clock_.now_ns() + kCarryTimeoutMs * kNanosecondsPerMillisecond;
+  return carried(prober);
+}
+
+// Takes what there is, or gives what there is room for; true once the connection can be closed.
+bool Listener::carried(Prober& prober) {
+  for (int i = 0; i < kCarriesPerPass; ++i) {
+    if (prober.gives && prober.carried_bytes == 0) return true;
+    const ssize_t count = prober.gives
+                              ? send(prober.socket.get(), carried_.data(),
+                                     std::min(carried_.size(), prober.carried_bytes), MSG_NOSIGNAL)
+                              : recv(prober.socket.get(), carried_.data(), carried_.size(), 0);
+    if (count < 0) return errno != EAGAIN && errno != EINTR;
+    if (prober.gives) {
+      prober.carried_bytes -= static_cast<size_t>(count);
+      continue;
+    }
+    prober.carried_bytes += static_cast<size_t>(count);
+    if (prober.carried_bytes > kCarriedBytesMax) return true;
+    prober.gives = count == 0;
+  }
+  return false;
 }
 
 void Listener::accept_all(int listener) {
@@ -295,8 +339,11 @@ void Listener::make_room() {
   probers_.erase(silent == probers_.end() ? probers_.begin() : silent);
 }
 
-Status probe_peer(const TcpEndpoint& peer, uint64_t secret, int64_t connect_ms, Probe* probe,
-                  int64_t until_ns) {
+namespace {
+
+// Connects and asks, again where the other side hangs up. *socket: over which it answered.
+Status ask_peer(const TcpEndpoint& peer, const ReachQuestion& question, int64_t connect_ms,
+                int64_t until_ns, Probe* probe, UniqueFd* asked) {
   const SteadyClock clock;
   const int64_t start_ns = clock.now_ns();
   const int64_t connected_by_ns =
@@ -318,9 +365,12 @@ Status probe_peer(const TcpEndpoint& peer, uint64_t secret, int64_t connect_ms, 
     }
     ReachAnswer answer;
     if (error == 0) probe->local_address = local_address_of(socket.get());
-    if (error == 0) error = ask(socket, secret, deadline_ns, &answer, probe);
     if (error == 0) {
-      return answer.secret == secret ? Status() : failed("someone else answers there");
+      error = ask(socket, question.magic, question.secret, deadline_ns, &answer, probe);
+    }
+    if (error == 0) {
+      *asked = std::move(socket);
+      return answer.secret == question.secret ? Status() : failed("someone else answers there");
     }
     if (error == ETIMEDOUT) break;
     if (error != ECONNRESET) return failed(std::strerror(error));
@@ -332,6 +382,58 @@ Status probe_peer(const TcpEndpoint& peer, uint64_t secret, int64_t connect_ms, 
                                 "proxy or firewall between"
                               : "it takes the connection, but gave no answer in " +
                                     std::to_string(kAnswerTimeoutMs) + " ms");
+}
+
+// Sends for a while, at most what is asked for: 0, or errno's number.
+int send_for_a_while(int fd, size_t bytes_max, int64_t deadline_ns, size_t* sent) {
+  static constexpr std::array<char, 64 << 10> kBytes = {};
+  const SteadyClock clock;
+  const int64_t enough_ns = clock.now_ns() + kCarrySendMs * kNanosecondsPerMillisecond;
+  while (*sent < bytes_max && (*sent == 0 || clock.now_ns() < enough_ns)) {
+    if (!ready(fd, POLLOUT, *sent == 0 ? deadline_ns : enough_ns)) break;
+    const ssize_t count =
+        send(fd, kBytes.data(), std::min(kBytes.size(), bytes_max - *sent), MSG_NOSIGNAL);
+    if (count < 0 && errno != EINTR && errno != EAGAIN) return errno;
+    if (count > 0) *sent += static_cast<size_t>(count);
+  }
+  return shutdown(fd, SHUT_WR) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+Status probe_peer(const TcpEndpoint& peer, uint64_t secret, int64_t connect_ms, Probe* probe,
+                  int64_t until_ns) {
+  UniqueFd socket;
+  return ask_peer(peer, {.secret = secret}, connect_ms, until_ns, probe, &socket);
+}
+
+Status carry_to_peer(const TcpEndpoint& peer, uint64_t secret, size_t bytes_max, Carried* carried,
+                     int64_t until_ns) {
+  const SteadyClock clock;
+  const int64_t start_ns = clock.now_ns();
+  const int64_t deadline_ns =
+      std::min(until_ns, start_ns + kCarryTimeoutMs * kNanosecondsPerMillisecond);
+  UniqueFd socket;
+  Probe probe;
+  PARALLAX_RETURN_IF_ERROR(ask_peer(peer, {.magic = kCarryMagic, .secret = secret}, kCarryTimeoutMs,
+                                    deadline_ns, &probe, &socket));
+  const int64_t from_ns = clock.now_ns();
+  int error = send_for_a_while(socket.get(), std::min(bytes_max, kCarriedBytesMax), deadline_ns,
+                               &carried->bytes);
+  std::array<char, 64 << 10> back;
+  for (size_t left = carried->bytes; error == 0 && left > 0;) {
+    const size_t part = std::min(left, back.size());
+    error = receive_all(socket.get(), back.data(), part, deadline_ns);
+    left -= part;
+  }
+  carried->there_and_back_ns = clock.now_ns() - from_ns;
+  if (error == 0) return {};
+  return io_error(
+      describe(peer) + ": " +
+      (error == ETIMEDOUT
+           ? "of " + std::to_string(carried->bytes) + " bytes not all came back in " +
+                 std::to_string((clock.now_ns() - start_ns) / kNanosecondsPerMillisecond) + " ms"
+           : std::strerror(error)));
 }
 
 }  // namespace parallax::tool

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <deque>
@@ -126,6 +127,43 @@ TEST_F(Reach, OnlyTheSecretIsAnswered) {
   EXPECT_EQ(recv(stranger.get(), &byte, 1, 0), 0);
 }
 
+// Given a peer that sends bytes behind its question, expect as many back, up to the bound; given
+// one that does not know the secret, none taken.
+TEST_F(Reach, CarriesThereAndBack) {
+  for (const size_t bytes : {size_t{1}, size_t{70000}, kCarriedBytesMax}) {
+    Carried carried;
+    const Status status =
+        carry_to_peer(listener_.endpoints()[0], listener_.secret(), bytes, &carried);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_GE(carried.bytes, 1u);
+    EXPECT_LE(carried.bytes, bytes);
+    if (bytes < kCarriedBytesMax) {
+      EXPECT_EQ(carried.bytes, bytes);
+    }
+    EXPECT_GT(carried.there_and_back_ns, 0);
+  }
+  const UniqueFd stranger = connect_to(port());
+  const ReachQuestion wrong = {.magic = kCarryMagic, .secret = listener_.secret() + 1};
+  ASSERT_EQ(send(stranger.get(), &wrong, sizeof wrong, MSG_NOSIGNAL), ssize_t{sizeof wrong});
+  char byte = 0;
+  EXPECT_EQ(recv(stranger.get(), &byte, 1, 0), 0) << "it is shown out, and told nothing";
+}
+
+// Given one who knows the secret and sends more than anyone has to take, expect it to be shown out.
+TEST_F(Reach, CarriesNoMoreThanItsBound) {
+  const UniqueFd greedy = connect_to(port());
+  const ReachQuestion question = {.magic = kCarryMagic, .secret = listener_.secret()};
+  ASSERT_EQ(send(greedy.get(), &question, sizeof question, MSG_NOSIGNAL), ssize_t{sizeof question});
+  const std::vector<char> bytes(1 << 20);
+  size_t taken = 0;
+  for (ssize_t count = 0; taken <= 4 * kCarriedBytesMax; taken += static_cast<size_t>(count)) {
+    count = send(greedy.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (count < 0) break;
+  }
+  EXPECT_GE(taken, kCarriedBytesMax / 2);
+  EXPECT_LE(taken, 4 * kCarriedBytesMax);
+}
+
 // A question that comes in pieces is one all the same.
 TEST_F(Reach, PiecesOfAQuestion) {
   const UniqueFd socket = connect_to(port());
@@ -161,6 +199,24 @@ TEST_F(Reach, DescriptorsThatRunOut) {
   ReachAnswer answer;
   ASSERT_EQ(recv(prober.get(), &answer, sizeof answer, MSG_WAITALL), ssize_t{sizeof answer});
   EXPECT_EQ(answer.secret, listener_.secret());
+}
+
+// Given a range of ports, expect the first that is free; given one that is taken, an error with it.
+TEST(ReachErrors, PortsOfARange) {
+  Listener any, first, none;
+  ASSERT_TRUE(any.start({"127.0.0.1"}).ok());
+  const uint16_t taken = any.endpoints()[0].port;
+  const Status status = none.start({"127.0.0.1"}, {}, {.first = taken, .last = taken});
+  EXPECT_EQ(status.code(), PARALLAX_IO);
+  EXPECT_NE(status.message().find("(tcp_ports)"), std::string::npos) << status.message();
+  const auto last = static_cast<uint16_t>(std::min(taken + 20, int{UINT16_MAX}));
+  if (taken == last || !first.start({"127.0.0.1"}, {}, {.first = taken, .last = last}).ok()) {
+    GTEST_SKIP() << "the ports behind " << taken << " are taken";
+  }
+  EXPECT_GT(first.endpoints()[0].port, taken);
+  EXPECT_LE(first.endpoints()[0].port, last);
+  EXPECT_EQ(ports_across({.first = 31000, .last = 31799}),
+            (std::vector<uint16_t>{31099, 31399, 31699}));
 }
 
 TEST(ReachErrors, NobodyListens) {
