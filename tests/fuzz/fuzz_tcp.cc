@@ -2,7 +2,9 @@
 // Fuzz: what reaches a rank of transport tcp before and after trust. A stranger's bytes at either
 // side of the handshake, at once or byte by byte: nobody without the key comes through. A stream of
 // frames, bent by the input: what is delivered is what was sent, in its order, up to where it was
-// bent. Endpoints: what is read is what would be written.
+// bent. Endpoints, of one rail or several: what is read is what would be written. Strangers at a
+// port: what they cost is bounded, and none of them is a member.
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -13,9 +15,11 @@
 #include <string>
 #include <vector>
 
+#include "base/tcp_socket.h"
 #include "base/unique_fd.h"
 #include "transport/tcp/tcp_handshake.h"
 #include "transport/tcp/tcp_incoming.h"
+#include "transport/tcp/tcp_strangers.h"
 
 namespace {
 
@@ -133,8 +137,54 @@ void read_texts(const std::string& bytes) {
       parallax::encode_tcp_endpoint(endpoint) != bytes) {
     abort();
   }
+  std::vector<std::string> rails;
+  if (parallax::decode_tcp_rails(bytes, &rails).ok() && rails.size() > 1 &&
+      parallax::encode_tcp_rails(rails) != bytes) {
+    abort();
+  }
   uint32_t from = 0;
   (void)parallax::identity_from(bytes, &from);
+}
+
+// Each byte of the input opens a piece: by its value one comes, or who came last says as many bytes
+// of what follows, or time passes.
+void come_as_strangers(const std::string& input) {
+  using parallax::TcpStrangers;
+  static parallax::UniqueFd epoll;
+  epoll.reset(epoll_create1(EPOLL_CLOEXEC));
+  TcpStrangers strangers(tls());
+  const auto loopback = parallax::make_address(std::string("\x7f\0\0\x01", 4), 0);
+  if (!strangers.listen(loopback, {}).ok()) return;
+  std::vector<parallax::UniqueFd> callers;
+  int64_t now_ns = 1;
+  const auto serve = [&] {
+    epoll_event events[TcpStrangers::kStrangersMax];
+    strangers.accept(epoll.get(), 0, now_ns);
+    const int count = epoll_wait(epoll.get(), events, TcpStrangers::kStrangersMax, 0);
+    for (int i = 0; i < count; ++i) {
+      TcpStrangers::Member member;
+      if (strangers.advance(static_cast<uint32_t>(events[i].data.u64), &member)) abort();
+    }
+    if (strangers.count() > TcpStrangers::kStrangersMax) abort();
+  };
+  for (size_t at = 0; at < input.size();) {
+    const auto what = static_cast<uint8_t>(input[at++]);
+    if (what == 255) {
+      now_ns += TcpStrangers::kStrangerNs / 2;
+      strangers.expire(now_ns);
+    } else if (what % 4 == 0 && callers.size() < 2 * TcpStrangers::kStrangersMax) {
+      callers.emplace_back();
+      if (parallax::tcp_connect(strangers.address(), &callers.back()) != 0) callers.pop_back();
+    } else if (!callers.empty()) {
+      std::string words = input.substr(at, what);
+      at += words.size();
+      (void)parallax::tcp_send(callers.back(), &words);
+    }
+    serve();
+  }
+  now_ns += TcpStrangers::kStrangerNs;
+  strangers.expire(now_ns);
+  if (strangers.count() != 0) abort();
 }
 
 }  // namespace
@@ -148,7 +198,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       speak_before_trust(input, mode);
       break;
     case 3:
-      read_texts(input);
+      (mode & 4) != 0 ? come_as_strangers(input) : read_texts(input);
       break;
     default:
       bend_frames(input, mode);

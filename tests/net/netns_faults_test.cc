@@ -131,6 +131,24 @@ TEST_F(NetnsFaults, a_process_that_is_stopped) {
   EXPECT_LT(job->rank(2).exit().value_or(128), 128) << job->rank(2).tail();
 }
 
+// Given a rank between two hosts that may open too few descriptors, expect open to fail on all, it
+// to say what to raise, and nobody to hang.
+TEST_F(NetnsFaults, no_descriptor_left) {
+  const testkit::EnvironmentVariable device("PARALLAX_NET_DEVICE", TwoHosts::kDevice);
+  RankJob job(
+      {.host_of = {0, 1}, .arguments = {}, .net_namespaces = hosts_->names(), .program = "opener"});
+  job.start(0);
+  job.start(1, {"--descriptors", "8"});
+  ASSERT_TRUE(job.wait_exit(kFaultPatience)) << "still running";
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(job.rank(rank).exit(), 3) << job.rank(rank).tail();
+  }
+  const std::string said = job.rank(1).tail();
+  EXPECT_NE(said.find("LIMIT: "), std::string::npos) << said;
+  EXPECT_NE(said.find("ulimit -n"), std::string::npos) << said;
+  EXPECT_NE(job.rank(0).tail().find("rank 1"), std::string::npos) << job.rank(0).tail();
+}
+
 // Given a host with fewer ports than its ranks need, to listen or to connect, expect open to fail
 // on every rank, one of that host to say what is missing and how to have more, and nobody to hang.
 TEST_F(NetnsFaults, no_port_left) {

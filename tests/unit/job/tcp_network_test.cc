@@ -18,6 +18,7 @@
 #include "base/interface.h"
 #include "base/unique_fd.h"
 #include "support/environment_variable.h"
+#include "support/heard_lines.h"
 #include "unit/transport/tcp_world.h"
 
 namespace parallax {
@@ -104,6 +105,25 @@ TEST(TcpNetwork, BeyondLoopbackItTakesASecret) {
 }
 
 // Given ports and a way to protect frames in the environment, expect both to be taken.
+// Given frames that nothing protects, expect one warning, which names the setting, for however many
+// transports; given any others, none.
+TEST(TcpNetwork, WhatIsUnprotectedIsWarnedOfOnce) {
+  parallax_options_t options = {};
+  options.size = sizeof options;
+  std::unique_ptr<NetworkTransport> network;
+  testkit::HeardLines heard;
+  for (const char* security : {"encrypt", "authenticate", "handshake", "handshake"}) {
+    const testkit::EnvironmentVariable setting("PARALLAX_SECURITY", security);
+    const Status opened = open_network(options, "lo", &network);
+    ASSERT_TRUE(opened.ok()) << opened.message();
+    const bool protects = std::string_view(security) != "handshake";
+    ASSERT_EQ(heard.lines().size(), protects ? 0u : 1u) << security;
+  }
+  const std::string& line = heard.lines().front();
+  EXPECT_NE(line.find("neither encrypted nor authenticated"), std::string::npos) << line;
+  EXPECT_NE(line.find("environment PARALLAX_SECURITY"), std::string::npos) << line;
+}
+
 TEST(TcpNetwork, SettingsAreTaken) {
   const testkit::EnvironmentVariable ports("PARALLAX_TCP_PORTS", "42000-42999");
   const testkit::EnvironmentVariable security("PARALLAX_SECURITY", "authenticate");
