@@ -14,7 +14,7 @@ LOSS_TOLERANCE_NATS = 0.001
 LOSS_TOLERANCE_READINGS = 10
 SPARSE_RATIO_MAX = 0.6
 DETERMINISTIC_RATIO_MAX = 1.1
-KERNEL_RATIO_MAX = 0.05
+KERNEL_RATIO_MAX = 0.02
 # Below this the whole table is so small that moving it dense competes with moving rows.
 VOCABULARY_MIN = 20000
 SETTLED_STEPS_MIN = PLAN_AFTER_STEPS + 2  # measured, announced, in effect

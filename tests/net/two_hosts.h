@@ -29,6 +29,8 @@ class TwoHosts {
 
   // One more pair, kSecondDevice at both ends, of a network of its own.
   void join_again() const;
+  // From now on each has addresses of IPv6 alone at kDevice; why_not() where there is no IPv6.
+  void speak_six();
   // Of the kernel's statistics of a host's end.
   double counter(size_t host, const std::string& name, const char* device = kDevice) const;
   // Runs a command on a host; a failed expectation where it fails.
