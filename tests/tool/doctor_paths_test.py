@@ -31,7 +31,8 @@ class Paths(DoctorCase):
 
     def test_ports_and_address_of_a_job(self):
         self.on_host(1, "ip", "addr", "add", "10.78.0.9/24", "dev", "plx0")
-        ranks = self.doctors({"PARALLAX_TCP_ADDRESS": "10.78.0.9"}, PARALLAX_TCP_PORTS="31000-31999")
+        ranks = self.doctors({"PARALLAX_TCP_ADDRESS": "10.78.0.9"},
+                             PARALLAX_TCP_PORTS="31000-31999")
         self.assertEqual([status for status, _ in ranks], [0, 0], ranks)
         self.expect(ranks[0][1], "reach", "OK", "rank 1 (host host1) at 10.78.0.9:31000")
         self.expect(ranks[1][1], "reach", "OK", "rank 0 (host host0) at 10.78.0.1:31000")

@@ -9,9 +9,8 @@
 //   sends nothing, and takes the end of the connection for an attempt that failed.
 // - Of two ranks either may connect, on its first message or in wire(). Where both do, the lower
 //   rank's attempt counts: the higher one gives its own up for it, the lower one refuses.
-// - Where wire() leaves no rank unconnected, as in jobs of up to kWiredWorldMax ranks, it closes
-// the
-//   port: in the middle of a run there is nothing for a stranger to come to.
+// - Where wire() leaves no rank unconnected, as in jobs of up to kWiredWorldMax ranks, the port is
+//   closed there: in the middle of a run there is nothing for a stranger to come to.
 // - Back-pressure is the kernel's: what its buffers do not take waits here, up to
 //   kSendsInFlightMax messages a peer, and writable() says no.
 // - A message is delivered from the peer's receive buffer, from within poll(). A Receiver may send
