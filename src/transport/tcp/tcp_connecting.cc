@@ -20,9 +20,9 @@
 #include "base/log.h"
 #include "base/tcp_socket.h"
 #include "base/version.h"
-#include "transport/module/wiring_receiver.h"
 #include "transport/tcp/tcp_tags.h"
 #include "transport/tcp/tcp_transport.h"
+#include "transport/tcp/tcp_wiring.h"
 
 namespace parallax {
 
@@ -35,7 +35,6 @@ constexpr int64_t kPauseNsMin = 10 * kNanosecondsPerMillisecond;
 constexpr int64_t kPauseNsMax = 320 * kNanosecondsPerMillisecond;
 constexpr int64_t kCloseNsMax = 250 * kNanosecondsPerMillisecond;
 constexpr int64_t kTimeoutLeases = 2;
-constexpr int kWireWaitMs = 20;  // then the clock is looked at
 
 int64_t tcp_now_ns() { return SteadyClock().now_ns(); }
 
@@ -87,39 +86,6 @@ TcpTrust trust_between(const TcpOptions& options, const Key& salt, const TcpPeer
                               .frames_per_key = options.frames_per_key}};
   trust.listener_salt = connects ? peer.endpoint.salt : salt;
   return trust;
-}
-
-// "at 10.0.0.2:31000 from 10.0.0.1 on eth0": for whoever looks for the cut, or for an address that
-// is not meant.
-std::string path_to(const TcpPeer& peer, const SocketAddress& own) {
-  const SocketAddress& to = peer.endpoint.listens;
-  const std::string device = interface_of(own), from = to_text(own);
-  const bool same = address_bytes(own) == address_bytes(to) && !is_loopback(to);
-  return "at " + to_text(to) + " from " + from.substr(0, from.rfind(':')) +
-         (device.empty() ? "" : " on " + device) +
-         (same ? ", which has the same address: name the interface by net_device" : "");
-}
-
-// `late` are not connected. What this rank lacks to connect to or to accept one of them counts
-// before what is known of the first. `own` is where this rank listens.
-Status why_late(const std::vector<const TcpPeer*>& late, uint32_t own_rank, bool accept_lacks,
-                const SocketAddress& own, uint32_t* missing) {
-  for (const TcpPeer* const peer : late) {
-    *missing = peer->rank;
-    if (peer->dial != nullptr && peer->dial->own_fault) {
-      return limit("no connection: " + peer->dial->trouble);
-    }
-    if (peer->rank < own_rank && accept_lacks) {
-      return limit("no connection: this rank has no descriptor left to accept it: raise ulimit -n");
-    }
-  }
-  const TcpPeer& first = *late.front();
-  *missing = first.rank;
-  const bool unknown = first.dial == nullptr || first.dial->trouble.empty();
-  return timed_out(
-      "no connection by the deadline " + path_to(first, own) + " (" +
-      (unknown ? "stopped, still busy elsewhere, or the network is cut" : first.dial->trouble) +
-      ")");
 }
 
 // A close with bytes unread resets the connection, and with it what the peer's kernel has not taken
@@ -293,7 +259,7 @@ void TcpTransport::advance_dial(TcpPeer& peer) {
     // Its port was open when it told it, so its process has ended.
     if (failure != 0) return fail_attempt(peer, std::strerror(failure), failure == ECONNREFUSED);
     dial.stage = TcpDial::Stage::kTalking;
-    (void)watch_tcp_peer(epoll_, EPOLL_CTL_MOD, dial.socket, peer.rank, EPOLLIN);
+    (void)watch_tcp_peer(epoll_, EPOLL_CTL_MOD, dial.socket, peer.rank, kTcpHears);
     dial.handshake->start(&dial.out);
   }
   if (dial.stage != TcpDial::Stage::kTalking) return;
@@ -323,8 +289,8 @@ void TcpTransport::fail_attempt(TcpPeer& peer, std::string trouble, bool final) 
     const Loss loss = dial.own_fault ? Loss::kOwnLack : Loss::kBroken;
     std::string why = dial.trouble;
     if (!dial.own_fault) {
-      why =
-          "it could not be connected to " + path_to(peer, strangers_->address()) + " (" + why + ")";
+      why = "it could not be connected to " + tcp_path(peer, strangers_->address()) + " (" + why +
+            ")";
     }
     stop_dial(peer);
     return fail(peer, loss, std::move(why));
@@ -375,7 +341,7 @@ void TcpTransport::admit(TcpStrangers::Member member) {
     return;
   }
   if (dials) unlink(peer);
-  (void)watch_tcp_peer(epoll_, EPOLL_CTL_MOD, member.socket, peer.rank, EPOLLIN);
+  (void)watch_tcp_peer(epoll_, EPOLL_CTL_MOD, member.socket, peer.rank, kTcpHears);
   link(peer, std::move(member.socket), *member.handshake);
   peer.outgoing.add_welcome();
   connected(peer);
@@ -423,43 +389,33 @@ void TcpTransport::keep_time() {
 }
 
 // Of two ranks the lower one connects, so that attempts never cross here.
-Status TcpTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, uint32_t* missing) {
+Status TcpTransport::wire_on(std::span<const uint32_t> ranks, TcpLate* late) {
+  late->own_rank = options_.rank;
+  late->listens = strangers_->address();
+  late->accept_lacks = accept_lacks_;
+  late->peers.clear();
   for (const uint32_t rank : ranks) {
     if (rank >= peers_.size() || peers_[rank] == nullptr) {
       return invalid("rank " + std::to_string(rank) + " is to be wired, but not connected");
     }
     if (options_.rank < rank) reach(rank);
+    const TcpPeer* const peer = peers_[rank].get();
+    if (peer->phase != TcpPeer::Phase::kConnected) late->peers.push_back(peer);
   }
-  WiringReceiver receiver;
-  for (;;) {
-    const bool moved = poll(receiver);
-    *missing = receiver.lost_rank;
-    if (receiver.own_lack) return limit("no connection: " + receiver.why);
-    if (!receiver.why.empty()) return peer_lost(receiver.why);
-    std::vector<const TcpPeer*> late;
-    for (const uint32_t rank : ranks) {
-      const TcpPeer& peer = *peers_[rank];
-      if (peer.phase != TcpPeer::Phase::kConnected) late.push_back(&peer);
-    }
-    if (late.empty()) {
-      // Who is connected, lost or forgotten does not come again. A rank is connected here only once
-      // its own attempt, had it made one, is over: none that lives is still on its way.
-      if (std::all_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-            return peer == nullptr || peer->phase >= TcpPeer::Phase::kConnected;
-          })) {
-        strangers_->close(epoll_.get());
-        accept_paused_ = false;
-      }
-      return {};
-    }
-    *missing = late.front()->rank;
-    if (tcp_now_ns() >= deadline_ns) {
-      return why_late(late, options_.rank, accept_lacks_, strangers_->address(), missing);
-    }
-    if (moved || !arm()) continue;
-    pollfd readable = {wait_fd(), POLLIN, 0};
-    ::poll(&readable, 1, kWireWaitMs);
+  // Who is connected, lost or forgotten does not come again. A rank is connected here only once its
+  // own attempt, had it made one, is over: none that lives is still on its way.
+  if (late->peers.empty() && std::all_of(peers_.begin(), peers_.end(), [](const auto& peer) {
+        return peer == nullptr || peer->phase >= TcpPeer::Phase::kConnected;
+      })) {
+    strangers_->close(epoll_.get());
+    accept_paused_ = false;
   }
+  return {};
+}
+
+Status TcpTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, uint32_t* missing) {
+  TcpTransport* const alone = this;
+  return wire_tcp(*this, {&alone, 1}, ranks, deadline_ns, missing);
 }
 
 // What was sent must get out, yet a stopped peer must not hold us.

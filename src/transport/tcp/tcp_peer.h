@@ -21,6 +21,9 @@
 
 namespace parallax {
 
+// What epoll tells of a connection that is listened to: bytes, and its end ahead of them.
+inline constexpr uint32_t kTcpHears = EPOLLIN | EPOLLRDHUP;
+
 // A connection whose ends know each other.
 struct TcpLink {
   TcpLink(UniqueFd connected, const TcpHandshake& handshake, size_t body_bytes_max)
@@ -31,9 +34,9 @@ struct TcpLink {
   UniqueFd socket;
   TcpSealer sealer;
   TcpIncoming incoming;
-  uint32_t events = EPOLLIN;    // that epoll tells of
+  uint32_t events = kTcpHears;  // that epoll tells of
   bool waits_for_room = false;  // EPOLLOUT is among them
-  bool unheard = false;         // EPOLLIN is not: see TcpTransport::hold()
+  bool unheard = false;         // EPOLLIN is not: see TcpTurns
   int broken = 0;               // errno's number: nothing can be sent, what has come can be read
 };
 
@@ -81,8 +84,9 @@ struct TcpPeer final : TcpOutgoing::Done {
   bool needs_attention = false;
   bool held = false;     // what comes stays where it is
   bool resumed = false;  // no longer held: frames may lie in its buffer
+  bool ended = false;    // while it was held
   Loss loss = Loss::kBroken;
-  std::string failure;
+  std::string failure;  // why, behind kFailed or `ended`
   TcpEndpoint endpoint;
   TcpOutgoing outgoing;
   uint32_t uncompleted = 0;  // accepted sends whose on_sent is still to come

@@ -3,6 +3,8 @@
 #include "transport/tcp/tcp_rails.h"
 
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -16,6 +18,7 @@ namespace {
 
 // A pass over the rails brings one message of each rank at least, while there are any.
 constexpr int kPassesMax = 32;
+constexpr int64_t kTickNs = 10 * kNanosecondsPerMillisecond;
 
 }  // namespace
 
@@ -33,6 +36,10 @@ class TcpRails::Ordered final : public Receiver {
     // Before the receiver, which may throw: this message is then behind us all the same.
     rails_.rails_[rail_]->turns().hold(from);
     rails_.rails_[peer.hears_by]->turns().resume(from);
+    if (peer.ended != nullptr) {
+      peer.heard_ns = SteadyClock().now_ns();
+      peer.polls = 0;
+    }
     ++messages_;
     receiver_.on_message(from, message);
   }
@@ -56,21 +63,27 @@ Status TcpRails::create(const TcpOptions& common, const std::vector<std::string>
                         std::unique_ptr<TcpRails>* rails) {
   PARALLAX_CHECK(more_devices.size() < kRailsMax);
   std::unique_ptr<TcpRails> made(new TcpRails(common.world));
+  made->ending_.reserve(common.world);
   made->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  made->timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  PARALLAX_RETURN_IF_ERROR(made->watch(made->timer_.get()));
   TcpOptions options = common;
   for (size_t rail = 0; rail <= more_devices.size(); ++rail) {
     if (rail > 0) options.net_device = more_devices[rail - 1];
     if (rail > 0) options.own_address.clear();
     made->rails_.emplace_back();
     PARALLAX_RETURN_IF_ERROR(TcpTransport::create(options, &made->rails_.back()));
-    epoll_event event = {};
-    event.events = EPOLLIN;
-    if (epoll_ctl(made->epoll_.get(), EPOLL_CTL_ADD, made->rails_.back()->wait_fd(), &event) != 0) {
-      return limit(std::string("open: epoll: ") + std::strerror(errno) + "; raise ulimit -n");
-    }
+    PARALLAX_RETURN_IF_ERROR(made->watch(made->rails_.back()->wait_fd()));
   }
   *rails = std::move(made);
   return {};
+}
+
+Status TcpRails::watch(int descriptor) {
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0) return {};
+  return limit(std::string("open: epoll: ") + std::strerror(errno) + "; raise ulimit -n");
 }
 
 bool TcpRails::writable(uint32_t to) const {
@@ -109,7 +122,51 @@ bool TcpRails::poll(Receiver& receiver) {
     // What came may be what others were held for.
     if (std::exchange(before, ordered.messages()) == ordered.messages()) break;
   }
+  note_ends();
+  if (!ending_.empty()) moved |= report_ends(ordered);
   return moved;
+}
+
+void TcpRails::note_ends() {
+  for (const auto& rail : rails_) {
+    while (const TcpPeer* const ended = rail->turns().take_ended()) {
+      Peer& peer = peers_[ended->rank];
+      if (peer.gone || peer.ended != nullptr) continue;
+      peer.ended = ended;
+      peer.heard_ns = SteadyClock().now_ns();
+      if (ending_.empty()) keep_time(true);
+      ending_.push_back(ended->rank);  // has room for every rank
+    }
+  }
+}
+
+bool TcpRails::report_ends(Ordered& ordered) {
+  uint64_t ticks = 0;
+  (void)!::read(timer_.get(), &ticks, sizeof ticks);
+  const int64_t now_ns = SteadyClock().now_ns();
+  bool moved = false;
+  for (size_t i = 0; i < ending_.size();) {
+    const uint32_t rank = ending_[i];
+    Peer& peer = peers_[rank];
+    const bool is_over = ++peer.polls > kEndPolls && now_ns - peer.heard_ns >= kEndNsMax;
+    if (!peer.gone && !is_over) {
+      ++i;
+      continue;
+    }
+    ending_.erase(ending_.begin() + static_cast<ptrdiff_t>(i));
+    if (ending_.empty()) keep_time(false);
+    if (peer.gone) continue;
+    moved = true;
+    ordered.set_rail(static_cast<uint32_t>(rails_.size()));  // none: all of them are forgotten
+    ordered.on_lost(rank, peer.ended->loss, peer.ended->failure);
+  }
+  return moved;
+}
+
+void TcpRails::keep_time(bool needed) {
+  itimerspec time = {};
+  time.it_value.tv_nsec = time.it_interval.tv_nsec = needed ? kTickNs : 0;
+  (void)timerfd_settime(timer_.get(), 0, &time, nullptr);
 }
 
 bool TcpRails::arm() {
@@ -150,12 +207,10 @@ Status TcpRails::connect(uint32_t rank, const std::string& address) {
   return {};
 }
 
-// Nobody sends meanwhile, and who is reached by a rail needs nothing more of it.
 Status TcpRails::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, uint32_t* missing) {
-  for (const auto& rail : rails_) {
-    PARALLAX_RETURN_IF_ERROR(rail->wire(ranks, deadline_ns, missing));
-  }
-  return {};
+  std::vector<TcpTransport*> rails;
+  for (const auto& rail : rails_) rails.push_back(rail.get());
+  return wire_tcp(*this, rails, ranks, deadline_ns, missing);
 }
 
 std::string TcpRails::description() const {

@@ -11,9 +11,11 @@
 //   come on the others is held there. The slowest rail holds up the rest: they should be alike.
 // - The first message to a rank has all rails connect: the end of one that does not bring the next
 //   message would not be heard.
-// - A rank is lost as one of its rails is. The end of a rail is heard when that is the rail whose
-//   turn it is: behind all messages that came before it. Where one rail alone breaks that is a
-//   heartbeat's time later, or the lease.
+// - A rank is lost as one of its rails is, behind all messages that came before. The end of a rail,
+//   or that it cannot be made, is reported at that rail's turn: or, where the rail whose turn it is
+//   stands and brings nothing, kEndNsMax later. A process that ends closes all of them, so that
+//   what it said last is heard first; of a rail that is cut alone a rank learns so at once.
+// - wire() connects all rails at the same time (tcp_wiring.h).
 #ifndef PARALLAX_TRANSPORT_TCP_TCP_RAILS_H_
 #define PARALLAX_TRANSPORT_TCP_TCP_RAILS_H_
 
@@ -25,6 +27,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/unique_fd.h"
 #include "transport/tcp/tcp_transport.h"
 
@@ -32,6 +35,11 @@ namespace parallax {
 
 class TcpRails final : public NetworkTransport {
  public:
+  // For so long the last messages of a rank are waited for once one of its rails has ended, and for
+  // kEndPolls at least: this rank may have been held up meanwhile.
+  static constexpr int64_t kEndNsMax = 50 * kNanosecondsPerMillisecond;
+  static constexpr uint32_t kEndPolls = 4;
+
   // `common` for each rail but its interface and own address: the first rail has those of `common`,
   // each further one an interface of `more_devices`, at most kRailsMax - 1, and its first address.
   // An interface that is named twice has two rails. INVALID, IO, LIMIT.
@@ -64,14 +72,25 @@ class TcpRails final : public NetworkTransport {
     uint32_t hears_by = 0;  // and from it
     bool reached = false;   // all rails connect, or have
     bool gone = false;
+    // The rail that has ended ahead of its turn, if one has; and since then, or since the last
+    // message: by the clock, and in polls.
+    const TcpPeer* ended = nullptr;
+    int64_t heard_ns = 0;
+    uint32_t polls = 0;
   };
 
   explicit TcpRails(uint32_t world) : peers_(world) {}
+  Status watch(int descriptor);
   uint32_t after(uint32_t rail) const { return rail + 1 == rails_.size() ? 0 : rail + 1; }
+  void note_ends();
+  bool report_ends(Ordered& ordered);
+  void keep_time(bool needed);
 
   UniqueFd epoll_;  // of those of the rails
+  UniqueFd timer_;  // ticks while somebody is in ending_
   std::vector<std::unique_ptr<TcpTransport>> rails_;
   std::vector<Peer> peers_;
+  std::vector<uint32_t> ending_;  // ranks of which a rail has ended
 };
 
 }  // namespace parallax

@@ -23,6 +23,7 @@ constexpr size_t kAskedPeersMax = 3;
 // Then epoll is asked too, for those who connect.
 constexpr uint32_t kEmptyPollsMax = 16;
 constexpr int kEventsMax = 64;
+constexpr uint32_t kEnds = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 
 std::string why_ended(int error) {
   if (error != 0) return std::string("its connection broke (") + std::strerror(error) + ")";
@@ -84,6 +85,7 @@ bool TcpTransport::poll(Receiver& receiver) {
   // Before sockets are asked: a frame that is here costs no system call.
   while (TcpPeer* const resumed = turns_.take_resumed()) {
     moved |= take_frames(*resumed, receiver);
+    if (resumed->phase == TcpPeer::Phase::kFailed) attend_later(*resumed);
   }
   const bool few = connected_.size() <= kAskedPeersMax;
   for (size_t i = 0; few && i < connected_.size(); ++i) moved |= receive(*connected_[i], receiver);
@@ -93,7 +95,6 @@ bool TcpTransport::poll(Receiver& receiver) {
     empty_polls_ = 0;
     armed_ = false;
   }
-  moved |= deliver_completions(receiver);
   moved |= attend(receiver);
   keep_time();
   return moved;
@@ -133,6 +134,12 @@ bool TcpTransport::on_event(TcpPeer& peer, uint32_t events, Receiver& receiver) 
     moved = true;
   }
   if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) moved |= receive(peer, receiver);
+  if ((events & kEnds) != 0 && peer.is_held() && peer.link != nullptr) {
+    peer.failure = "one of its connections broke (" + tcp_path(peer, strangers_->address()) +
+                   ": closed or cut), while another stands";
+    turns_.note_end(peer);
+    moved = true;
+  }
   return moved;
 }
 
@@ -199,16 +206,6 @@ void TcpTransport::end_by(TcpPeer& peer, Loss loss, std::string why) {
   }
 }
 
-bool TcpTransport::deliver_completions(Receiver& receiver) {
-  const size_t count = completions_.size();  // on_sent may send, whose completions wait
-  for (size_t i = 0; i < count; ++i) {
-    const TcpPeer::Completion completion = completions_.pop();
-    --peers_[completion.rank]->uncompleted;
-    receiver.on_sent(completion.cookie);
-  }
-  return count > 0;
-}
-
 // The descriptor tells of all that comes, since epoll's events stay until they were looked at; but
 // not of what is held.
 bool TcpTransport::arm() {
@@ -231,7 +228,11 @@ void TcpTransport::fail(TcpPeer& peer, Loss loss, std::string why) {
   peer.phase = TcpPeer::Phase::kFailed;
   peer.loss = loss;
   peer.failure = std::move(why);
-  attend_later(peer);
+  if (peer.held) {
+    turns_.note_end(peer);
+  } else {
+    attend_later(peer);
+  }
 }
 
 void TcpTransport::attend_later(TcpPeer& peer) {
@@ -240,7 +241,14 @@ void TcpTransport::attend_later(TcpPeer& peer) {
   attention_.push_back(&peer);  // has room for every peer
 }
 
+// What is to be told: sends that completed, and who is lost.
 bool TcpTransport::attend(Receiver& receiver) {
+  const size_t sent_count = completions_.size();  // on_sent may send, whose completions wait
+  for (size_t i = 0; i < sent_count; ++i) {
+    const TcpPeer::Completion completion = completions_.pop();
+    --peers_[completion.rank]->uncompleted;
+    receiver.on_sent(completion.cookie);
+  }
   const size_t count = attention_.size();
   for (size_t i = 0; i < count; ++i) {
     TcpPeer& peer = *attention_[i];
@@ -253,7 +261,7 @@ bool TcpTransport::attend(Receiver& receiver) {
     if (is_lost) receiver.on_lost(peer.rank, peer.loss, peer.failure);
   }
   attention_.erase(attention_.begin(), attention_.begin() + static_cast<ptrdiff_t>(count));
-  return count > 0;
+  return sent_count + count > 0;
 }
 
 void TcpTransport::unlink(TcpPeer& peer) {

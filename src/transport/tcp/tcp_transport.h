@@ -34,6 +34,7 @@
 #include "transport/tcp/tcp_peer.h"
 #include "transport/tcp/tcp_strangers.h"
 #include "transport/tcp/tcp_turns.h"
+#include "transport/tcp/tcp_wiring.h"
 
 namespace parallax {
 
@@ -92,6 +93,10 @@ class TcpTransport final : public NetworkTransport {
   // Connects, if it is not connected, as a first message does.
   void reach(uint32_t rank);
 
+  // For wire_tcp(): who of them is not connected, having begun where this rank is to connect.
+  // INVALID.
+  Status wire_on(std::span<const uint32_t> ranks, TcpLate* late);
+
  private:
   explicit TcpTransport(const TcpOptions& options);
 
@@ -119,7 +124,6 @@ class TcpTransport final : public NetworkTransport {
   void attend_later(TcpPeer& peer);
   bool attend(Receiver& receiver);
   void unlink(TcpPeer& peer);
-  bool deliver_completions(Receiver& receiver);
 
   const TcpOptions options_;
   const size_t message_bytes_max_;

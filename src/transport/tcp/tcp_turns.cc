@@ -6,10 +6,13 @@
 
 namespace parallax {
 
-// One of which nothing is wanted is none of epoll's: that tells of ends whether asked or not.
+// One whose end was noted while it is held is none of epoll's, which would tell of that over and
+// over, asked or not.
 void watch_tcp_link(const UniqueFd& epoll, TcpPeer& peer) {
   TcpLink& link = *peer.link;
-  const uint32_t events = (link.unheard ? 0u : EPOLLIN) | (link.waits_for_room ? EPOLLOUT : 0u);
+  uint32_t events = link.waits_for_room ? EPOLLOUT : 0u;
+  events |= link.unheard ? EPOLLRDHUP : kTcpHears;
+  if (link.unheard && peer.ended) events = 0;
   if (events == link.events) return;
   int operation = EPOLL_CTL_MOD;
   if (link.events == 0) operation = EPOLL_CTL_ADD;
@@ -41,6 +44,21 @@ TcpPeer* TcpTurns::take_resumed() {
   TcpPeer* const peer = resumed_.back();
   resumed_.pop_back();
   peer->resumed = false;
+  return peer;
+}
+
+void TcpTurns::note_end(TcpPeer& peer) {
+  if (!peer.ended) ended_.push_back(&peer);  // has room for every peer
+  peer.ended = true;
+  if (peer.link == nullptr) return;
+  peer.link->unheard = true;
+  watch_tcp_link(epoll_, peer);
+}
+
+const TcpPeer* TcpTurns::take_ended() {
+  if (ended_.empty()) return nullptr;
+  const TcpPeer* const peer = ended_.back();
+  ended_.pop_back();
   return peer;
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // TcpTurns: whose messages a TcpTransport does not take yet. For the owner of several connections
 // to one rank, which brings their messages in order (TcpRails). From hold() to resume() nothing of
-// that rank is delivered, and the end of its connection is not heard: what has come waits in its
-// buffer and at the kernel, in order. Nothing else changes, and nobody is woken for it. Owned by
-// the transport; one caller at a time; nothing blocks, nothing allocates.
+// that rank is delivered: what has come waits in its buffer and at the kernel, in order, and nobody
+// is woken for it. Nothing else changes. That its connection has ended, or cannot be made, is not
+// reported either, but told to the owner, at once and once. Owned by the transport; one caller at a
+// time; nothing blocks, nothing allocates but what tells of an end.
 #ifndef PARALLAX_TRANSPORT_TCP_TCP_TURNS_H_
 #define PARALLAX_TRANSPORT_TCP_TCP_TURNS_H_
 
@@ -27,6 +28,7 @@ class TcpTurns {
   // Both are the transport's. `peers`, by rank: as many as there will ever be.
   TcpTurns(const UniqueFd& epoll, const Peers& peers) : epoll_(epoll), peers_(peers) {
     resumed_.reserve(peers.size());
+    ended_.reserve(peers.size());
   }
 
   // Of a rank that is connected to, from within callbacks too, but a resume() from one of the same
@@ -42,7 +44,13 @@ class TcpTurns {
   // Who was resumed since: frames may lie in its buffer, of which epoll does not tell. Null: none.
   TcpPeer* take_resumed();
   bool any_resumed() const { return !resumed_.empty(); }
-  // Before a sleep: from now on epoll tells nothing of those that are held, until they are resumed.
+  // Of one that is held: its connection has ended, for which `failure` is the reason, unless
+  // reading it tells another.
+  void note_end(TcpPeer& peer);
+  // Whose end was noted since. Null: nobody's.
+  const TcpPeer* take_ended();
+  // Before a sleep: from now on epoll tells nothing but the end of those that are held, until they
+  // are resumed.
   void leave_out_held(std::span<TcpPeer* const> connected);
 
  private:
@@ -50,6 +58,7 @@ class TcpTurns {
   const Peers& peers_;
   uint32_t held_count_ = 0;
   std::vector<TcpPeer*> resumed_;
+  std::vector<const TcpPeer*> ended_;
 };
 
 }  // namespace parallax

@@ -95,6 +95,10 @@ class Middle {
     server_.reset();
   }
 
+  // Behind what was passed on.
+  void say_there(std::string bytes) { there_ += bytes; }
+  void say_back(std::string bytes) { back_ += bytes; }
+
   // Bends what goes there, or back; the bytes of one direction are one stream.
   std::function<void(std::string*)> there, back;
   // All that came, before it was bent.

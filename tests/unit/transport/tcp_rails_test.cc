@@ -4,10 +4,13 @@
 
 #include <poll.h>
 
+#include <array>
 #include <chrono>
 #include <deque>
 #include <functional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "unit/transport/conformance.h"
@@ -17,13 +20,22 @@
 namespace parallax {
 namespace {
 
-// Two ranks of some rails in one thread; one in the middle of rail 0.
+// Two ranks of some rails in one thread; one in the middle of rail 0. Given deaf listeners of two
+// ranks, the other rails are on their way to these, which answer nobody.
 struct TwoRanks {
-  explicit TwoRanks(size_t rails) : at(make_tcp_rails(2, rails)), middle(at[1]->rail(0)) {
-    std::vector<std::string> addresses = {middle.address()};
-    for (size_t rail = 1; rail < rails; ++rail) addresses.push_back(at[1]->rail(rail).address());
-    EXPECT_TRUE(at[0]->connect(1, encode_tcp_rails(addresses)).ok());
-    EXPECT_TRUE(at[1]->connect(0, at[0]->address()).ok());
+  explicit TwoRanks(size_t rails, const TcpRanks& deaf = {})
+      : at(make_tcp_rails(2, rails)), middle(at[1]->rail(0)) {
+    std::array<std::vector<std::string>, 2> addresses = {
+        {{at[0]->rail(0).address()}, {middle.address()}}};
+    for (size_t rank = 0; rank < 2; ++rank) {
+      for (size_t rail = 1; rail < rails; ++rail) {
+        const TcpTransport& other = deaf.empty() ? at[rank]->rail(rail) : *deaf[rank];
+        addresses[rank].push_back(other.address());
+      }
+      EXPECT_TRUE(at[1 - rank]
+                      ->connect(static_cast<uint32_t>(rank), encode_tcp_rails(addresses[rank]))
+                      .ok());
+    }
   }
   bool until(const std::function<bool()>& done) {
     const auto give_up = std::chrono::steady_clock::now() + conformance::kPatience;
@@ -31,7 +43,9 @@ struct TwoRanks {
     return done();
   }
   void turn() {
-    for (size_t rank = 0; rank < 2; ++rank) at[rank]->poll(heard[rank]);
+    for (size_t rank = 0; rank < 2; ++rank) {
+      if (at[rank] != nullptr) at[rank]->poll(heard[rank]);
+    }
     middle.pass();
   }
   // So many messages of rank 0, of some size, which stay.
@@ -50,6 +64,19 @@ struct TwoRanks {
   std::vector<conformance::Recorder> heard = std::vector<conformance::Recorder>(2);
   std::deque<std::vector<std::byte>> kept;
   uint64_t sent = 0;
+};
+
+// Of two rails the first stands, and rank 1 has heard one message by it.
+struct HalfReached {
+  HalfReached() : ranks(2, deaf) {
+    ranks.send(1);
+    EXPECT_TRUE(ranks.until([this] { return ranks.all_heard(); }));
+  }
+  // What rank 0 connects to for the second.
+  void refuse() { deaf[1].reset(); }
+
+  TcpRanks deaf = make_tcp_ranks(2);
+  TwoRanks ranks;
 };
 
 bool is_readable(int descriptor) {
@@ -106,6 +133,113 @@ TEST(TcpRails, the_end_of_one_is_the_end) {
   EXPECT_EQ(ranks.heard[1].losses[0], 1u);
   EXPECT_EQ(ranks.heard[0].losses[1], 1u);
   EXPECT_EQ(ranks.heard[0].sent_count, 4u);
+}
+
+// Given a rail that is cut while another is to bring the next message and stands, expect a rank
+// that sleeps to be woken for it, and the rank at its other end to be lost, in words about that
+// rail.
+TEST(TcpRails, the_end_of_one_that_is_held_is_the_end_too) {
+  TwoRanks ranks(2);
+  ranks.send(3);
+  ASSERT_TRUE(ranks.until([&] { return ranks.all_heard(); }));
+  TcpRails& sleeper = *ranks.at[1];
+  ASSERT_TRUE(ranks.until([&] { return sleeper.arm(); }));
+  ASSERT_FALSE(is_readable(sleeper.wait_fd()));
+  ranks.middle.cut();
+  ASSERT_TRUE(conformance::wait_readable(sleeper.wait_fd(), 60000)) << "it sleeps on";
+  // Rank 0, whose turn of that rail it is, hears of it at once, and would end the other.
+  const auto give_up = std::chrono::steady_clock::now() + conformance::kPatience;
+  while (ranks.heard[1].losses[0] == 0 && std::chrono::steady_clock::now() < give_up) {
+    sleeper.poll(ranks.heard[1]);
+  }
+  const std::string& why = ranks.heard[1].reasons[0];
+  EXPECT_NE(why.find("one of its connections broke"), std::string::npos) << why;
+  EXPECT_FALSE(ranks.at[1]->rail(1).writable(0)) << "the others go with it";
+  ASSERT_TRUE(ranks.until([&] { return ranks.heard[0].losses[1] == 1; }));
+  for (int turn = 0; turn < 50; ++turn) ranks.turn();
+  EXPECT_EQ(ranks.heard[0].losses[1] + ranks.heard[1].losses[0], 2u);
+}
+
+// Given a rank that ends behind messages by every rail, of which those of one come late, expect
+// them all before its loss, which both rails tell of.
+TEST(TcpRails, messages_come_before_the_end_of_a_process) {
+  TwoRanks ranks(2);
+  ranks.send(3);
+  ASSERT_TRUE(ranks.until([&] { return ranks.all_heard(); }));
+  std::string late;
+  ranks.middle.there = [&](std::string* bytes) { late += std::exchange(*bytes, {}); };
+  ranks.send(6);
+  ASSERT_TRUE(ranks.until([&] { return late.size() > 3 * 64; }));
+  ASSERT_TRUE(ranks.until([&] { return ranks.heard[0].sent_count == 9; }));
+  TcpRails& receiver = *ranks.at[1];
+  ranks.at[0].reset();
+  for (int polls = 0; polls < 1000 && !receiver.arm(); ++polls) receiver.poll(ranks.heard[1]);
+  receiver.poll(ranks.heard[1]);  // the other rail has ended
+  EXPECT_EQ(ranks.heard[1].losses[0], 0u);
+  ranks.middle.say_there(std::exchange(late, {}));
+  ranks.middle.there = {};
+  ASSERT_TRUE(ranks.until([&] { return ranks.heard[1].losses[0] == 1; }));
+  EXPECT_TRUE(ranks.all_heard());
+}
+
+// Given a rail whose port refuses while another holds what the rank said last, expect to hear that
+// before the rank is lost.
+TEST(TcpRails, last_words_come_before_a_refused_rail) {
+  HalfReached half;
+  TwoRanks& ranks = half.ranks;
+  std::string words;
+  ranks.middle.back = [&](std::string* bytes) { words += std::exchange(*bytes, {}); };
+  const auto message = conformance::make_message(1, 0, 64);
+  const Segment segment{message.data(), message.size()};
+  ASSERT_TRUE(ranks.at[1]->send(0, {&segment, 1}, 1).ok());
+  ASSERT_TRUE(ranks.until([&] { return words.size() > 64; }));
+  half.refuse();
+  ASSERT_TRUE(ranks.until([&] { return !ranks.at[0]->rail(1).writable(1); }));
+  EXPECT_EQ(ranks.heard[0].losses[1], 0u) << "its last words are on their way";
+  ranks.middle.say_back(std::exchange(words, {}));
+  ranks.middle.back = {};
+  ASSERT_TRUE(ranks.until([&] { return ranks.heard[0].losses[1] == 1; }));
+  EXPECT_EQ(ranks.heard[0].received[1], 1u);
+}
+
+// Given a rail that refuses while another stands, idle, expect the rank to be lost for it.
+TEST(TcpRails, a_refused_rail_is_the_end) {
+  HalfReached half;
+  half.refuse();
+  ASSERT_TRUE(half.ranks.until([&] { return half.ranks.heard[0].losses[1] == 1; }));
+  const std::string& why = half.ranks.heard[0].reasons[1];
+  EXPECT_NE(why.find("could not be connected to at 127.0.0.1:"), std::string::npos) << why;
+}
+
+// Given a rank that stalls once one of its rails has reached another rank, expect every living one
+// to name it, and none the other, at the end of wire().
+TEST(TcpRails, wiring_names_who_is_stalled) {
+  TcpRailRanks at = make_tcp_rails(3, 2);
+  const std::unique_ptr<TcpTransport> stalled = make_tcp(tcp_options(2, 3));
+  const std::string nowhere = stalled->address();
+  const std::string reached = at[2]->rail(0).address();
+  ASSERT_TRUE(at[0]->connect(1, at[1]->address()).ok());
+  ASSERT_TRUE(at[0]->connect(2, encode_tcp_rails({reached, nowhere})).ok());
+  ASSERT_TRUE(at[1]->connect(0, at[0]->address()).ok());
+  ASSERT_TRUE(at[1]->connect(2, encode_tcp_rails({nowhere, nowhere})).ok());
+  ASSERT_TRUE(at[2]->connect(0, at[0]->address()).ok());
+  constexpr std::array<std::array<uint32_t, 2>, 2> kOthers = {{{1, 2}, {0, 2}}};
+  std::array<Status, 2> wired;
+  std::array<uint32_t, 2> missing = {};
+  std::vector<std::thread> threads;
+  const int64_t deadline_ns = SteadyClock().now_ns() + 500 * kNanosecondsPerMillisecond;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back(
+        [&, rank] { wired[rank] = at[rank]->wire(kOthers[rank], deadline_ns, &missing[rank]); });
+  }
+  uint32_t ignored = 0;
+  constexpr uint32_t kZero = 0;
+  EXPECT_EQ(at[2]->wire({&kZero, 1}, deadline_ns, &ignored).code(), PARALLAX_TIMEOUT);
+  for (std::thread& thread : threads) thread.join();
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(wired[rank].code(), PARALLAX_TIMEOUT) << rank;
+    EXPECT_EQ(missing[rank], 2u) << rank << ": " << wired[rank].message();
+  }
 }
 
 // Given messages under way, expect a call for each frame and direction at most.
