@@ -23,6 +23,7 @@
 #include "base/seeded_random.h"
 #include "net/open_losses.h"
 #include "net/rank_process.h"
+#include "soak/soak_settings.h"
 
 namespace parallax::net {
 namespace {
@@ -35,17 +36,9 @@ constexpr uint32_t kWorldMax = 12;  // processes at once
 constexpr int kSteps = 40;
 constexpr size_t kAbortedOneIn = 100;
 
-// Taken out of the environment: the ranks would warn of a setting they do not know.
-uint64_t setting(const char* name, uint64_t otherwise) {
-  const char* value = std::getenv(name);
-  const uint64_t number = value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
-  unsetenv(name);
-  return number;
-}
-const uint64_t kSeed = setting("PARALLAX_LOSS_SEED", 1);
-const uint64_t kKillCount = setting("PARALLAX_LOSS_KILLS", 600);
-const uint64_t kStopCount = setting("PARALLAX_LOSS_STOPS", 200);
-const uint64_t kOpenCount = setting("PARALLAX_LOSS_OPENS", 10000);
+const uint64_t kKillCount = soak_setting("PARALLAX_LOSS_KILLS", 600);
+const uint64_t kStopCount = soak_setting("PARALLAX_LOSS_STOPS", 200);
+const uint64_t kOpenCount = soak_setting("PARALLAX_LOSS_OPENS", 10000);
 
 // Over UCX, one survivor in so many of jobs of several hosts may be ended by it.
 bool over_ucx() {
@@ -226,7 +219,7 @@ TEST(LossSoak, kills) {
   for (size_t i = 0; i < std::size(kKills); ++i) {
     Tally tally;
     for (uint64_t job = i; job < kKillCount; job += std::size(kKills)) {
-      Case(kKills[i], kSeed * 1000000 + job).kill(&tally);
+      Case(kKills[i], kSoakSeed * 1000000 + job).kill(&tally);
     }
     report(kKills[i], tally);
     survivors += tally.survivors;
@@ -235,12 +228,12 @@ TEST(LossSoak, kills) {
   EXPECT_LE(aborted * kAbortedOneIn, survivors + kAbortedOneIn);
 }
 
-TEST(LossSoak, soon_after_open) { expect_no_living_rank_is_blamed(kSeed, kOpenCount); }
+TEST(LossSoak, soon_after_open) { expect_no_living_rank_is_blamed(kSoakSeed, kOpenCount); }
 
 TEST(LossSoak, stops) {
   Tally stopped, paused;
   for (uint64_t job = 0; job < kStopCount; ++job) {
-    const uint64_t seed = kSeed * 1000000 + 500000 + job;
+    const uint64_t seed = kSoakSeed * 1000000 + 500000 + job;
     if (job % 2 == 0) {
       Case(kStops[0], seed).stop(&stopped);
     } else {

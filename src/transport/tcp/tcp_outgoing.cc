@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "base/check.h"
 
@@ -23,7 +24,7 @@ std::byte* TcpBuffers::take() {
 
 TcpOutgoing::~TcpOutgoing() {
   for (size_t i = 0; i < count_; ++i) {
-    if (slot(i).sealed != nullptr) buffers_.give(slot(i).sealed);
+    if (slot(i).buffer != nullptr) buffers_.give(slot(i).buffer);
   }
 }
 
@@ -67,10 +68,10 @@ void TcpOutgoing::seal(Slot& slot, TcpSealer& sealer) {
   const TcpFrameHeader header{static_cast<uint32_t>(slot.body_bytes), slot.type};
   const std::span<const Segment> segments(slot.segments.data(), slot.segment_count);
   if (sealer.suite().security == TcpSecurity::kEncrypt) {
-    slot.sealed = buffers_.take();
-    std::byte* const body = slot.sealed + kTcpHeaderBytes;
-    sealer.seal(header, segments, slot.sealed, body, body + slot.body_bytes);
-    slot.pieces[0] = {slot.sealed, kTcpHeaderBytes + slot.body_bytes + kTcpTagBytes};
+    slot.buffer = buffers_.take();
+    std::byte* const body = slot.buffer + kTcpHeaderBytes;
+    sealer.seal(header, segments, slot.buffer, body, body + slot.body_bytes);
+    slot.pieces[0] = {slot.buffer, kTcpHeaderBytes + slot.body_bytes + kTcpTagBytes};
     slot.piece_count = 1;
     return;
   }
@@ -114,7 +115,23 @@ int TcpOutgoing::flush(int socket, TcpSealer& sealer, Done& done) {
     take_off(taken, done);
     blocked_ = taken < bytes;
   }
+  if (blocked_) keep_rest();
   return 0;
+}
+
+void TcpOutgoing::keep_rest() {
+  for (size_t i = 0; i < count_; ++i) {
+    Slot& each = slot(i);
+    if (each.buffer != nullptr || each.segment_count == 0) continue;
+    each.buffer = buffers_.take();
+    size_t bytes = 0;
+    for (uint32_t piece = each.piece_first; piece < each.piece_count; ++piece) {
+      std::memcpy(each.buffer + bytes, each.pieces[piece].iov_base, each.pieces[piece].iov_len);
+      bytes += each.pieces[piece].iov_len;
+    }
+    each.pieces[each.piece_first] = {each.buffer, bytes};
+    each.piece_count = each.piece_first + 1;
+  }
 }
 
 void TcpOutgoing::take_off(size_t bytes, Done& done) {
@@ -138,9 +155,9 @@ void TcpOutgoing::take_off(size_t bytes, Done& done) {
 
 void TcpOutgoing::pop(Done& done) {
   Slot& front = slot(0);
-  if (front.sealed != nullptr) {
-    buffers_.give(front.sealed);
-    front.sealed = nullptr;
+  if (front.buffer != nullptr) {
+    buffers_.give(front.buffer);
+    front.buffer = nullptr;
   }
   if (front.type == TcpFrameType::kMessage) {
     --messages_;

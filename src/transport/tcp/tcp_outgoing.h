@@ -2,7 +2,8 @@
 // TcpOutgoing: the frames on their way to one peer: those that the kernel has not taken yet, in
 // order, at most kSendsInFlightMax messages. A message is sealed once there is a connection, and
 // sent by one gathering system call: encrypted into a buffer that stays in cache, else from where
-// the caller's bytes lie. Owned by the transport's owner; nothing blocks, and a send allocates
+// the caller's bytes lie. What the kernel does not take of these waits in a buffer too, so that
+// they are read no more. Owned by the transport's owner; nothing blocks, and a send allocates
 // nothing once the buffers are there.
 #ifndef PARALLAX_TRANSPORT_TCP_TCP_OUTGOING_H_
 #define PARALLAX_TRANSPORT_TCP_TCP_OUTGOING_H_
@@ -70,7 +71,8 @@ class TcpOutgoing {
   void add_welcome();
   // Once, and nothing after it.
   void add_goodbye() { push(TcpFrameType::kGoodbye); }
-  // Seals what is not, and hands over what the kernel takes. errno's number, or 0.
+  // Seals what is not, and hands over what the kernel takes; of what it does not take nothing is
+  // the caller's any more. errno's number, or 0.
   int flush(int socket, TcpSealer& sealer, Done& done);
   // Everything completes, and nothing is left.
   void drop(Done& done);
@@ -87,7 +89,7 @@ class TcpOutgoing {
     uint32_t piece_count = 0;  // 0: not sealed yet
     uint32_t piece_first = 0;
     size_t body_bytes = 0;
-    std::byte* sealed = nullptr;  // of buffers_
+    std::byte* buffer = nullptr;  // of buffers_: what is left to send lies there
     std::array<Segment, kSegmentsMax> segments = {};
     std::array<iovec, kPiecesMax> pieces = {};
     std::array<std::byte, kTcpHeaderBytes> header = {};
@@ -98,6 +100,7 @@ class TcpOutgoing {
   Slot& push(TcpFrameType type);
   static void reset(Slot& slot, TcpFrameType type);
   void seal(Slot& slot, TcpSealer& sealer);
+  void keep_rest();
   size_t gather(std::array<iovec, kGatherMax>* pieces, size_t* bytes);
   void take_off(size_t bytes, Done& done);
   void pop(Done& done);

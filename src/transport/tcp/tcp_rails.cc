@@ -18,7 +18,7 @@ namespace {
 
 // A pass over the rails brings one message of each rank at least, while there are any.
 constexpr int kPassesMax = 32;
-constexpr int64_t kTickNs = 10 * kNanosecondsPerMillisecond;
+constexpr int64_t kEndTickNs = 10 * kNanosecondsPerMillisecond;
 
 }  // namespace
 
@@ -165,7 +165,7 @@ bool TcpRails::report_ends(Ordered& ordered) {
 
 void TcpRails::keep_time(bool needed) {
   itimerspec time = {};
-  time.it_value.tv_nsec = time.it_interval.tv_nsec = needed ? kTickNs : 0;
+  time.it_value.tv_nsec = time.it_interval.tv_nsec = needed ? kEndTickNs : 0;
   (void)timerfd_settime(timer_.get(), 0, &time, nullptr);
 }
 

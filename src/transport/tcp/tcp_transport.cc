@@ -40,10 +40,10 @@ bool TcpTransport::writable(uint32_t to) const {
          peer.uncompleted < kSendsInFlightMax;
 }
 
-// What is encrypted is read at once.
+// By the kernel, or into a buffer, unless there is no connection yet.
 bool TcpTransport::copies_sends(uint32_t to) const {
-  return options_.security == TcpSecurity::kEncrypt && to < peers_.size() &&
-         peers_[to] != nullptr && peers_[to]->phase == TcpPeer::Phase::kConnected;
+  return to < peers_.size() && peers_[to] != nullptr &&
+         peers_[to]->phase == TcpPeer::Phase::kConnected;
 }
 
 // Cost: one system call, while the kernel has room; no allocation.

@@ -229,6 +229,7 @@ class Stage {
   PARALLAX_CONFORM_CASE(name, gather_lists, factory)                    \
   PARALLAX_CONFORM_CASE(name, order_per_peer, factory)                  \
   PARALLAX_CONFORM_CASE(name, segments_are_free_after_on_sent, factory) \
+  PARALLAX_CONFORM_CASE(name, copied_sends_are_read_no_more, factory)   \
   PARALLAX_CONFORM_CASE(name, incast_pushes_back, factory)              \
   PARALLAX_CONFORM_CASE(name, room_is_news, factory)                    \
   PARALLAX_CONFORM_CASE(name, floods_do_not_deadlock, factory)          \

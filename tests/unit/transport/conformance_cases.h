@@ -102,6 +102,31 @@ inline void segments_are_free_after_on_sent(const Factory& factory) {
   }));
 }
 
+// Given sends that the transport says it has read, to a receiver that does not poll, expect their
+// contents intact though they are overwritten at once.
+inline void copied_sends_are_read_no_more(const Factory& factory) {
+  constexpr uint64_t kBytesMax = 64 << 20;
+  constexpr int kIdleMax = 2000;
+  Stage stage(factory, 2);
+  stage.greet(0, 1);
+  if (!stage.at(0).copies_sends(1)) GTEST_SKIP() << "it reads them until they complete";
+  const size_t bytes = stage.at(0).message_bytes_max() - 3;
+  uint64_t next = 1;  // behind the greeting
+  for (int idle = 0; idle < kIdleMax && next * bytes < kBytesMax;) {
+    if (!stage.at(0).writable(1)) {
+      ++idle;
+      stage.poll(0);
+      stage.drive();
+      continue;
+    }
+    std::vector<std::byte> buffer = make_message(0, next, bytes);
+    const Segment segment{buffer.data(), buffer.size()};
+    ASSERT_TRUE(stage.at(0).send(1, {&segment, 1}, next++).ok());
+    std::fill(buffer.begin(), buffer.end(), std::byte{0xee});
+  }
+  EXPECT_TRUE(stage.until([&] { return stage.recorders[1].received[0] == next; }));
+}
+
 // Given many senders and a receiver that does not poll, expect writable() to turn false within a
 // bound, and to recover once the receiver polls; nothing is lost.
 inline void incast_pushes_back(const Factory& factory) {
