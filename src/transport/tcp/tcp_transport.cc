@@ -2,6 +2,7 @@
 // Sending, receiving, and the end of connections. See tcp_transport.h.
 #include "transport/tcp/tcp_transport.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -24,6 +25,13 @@ constexpr size_t kAskedPeersMax = 3;
 constexpr uint32_t kEmptyPollsMax = 16;
 constexpr int kEventsMax = 64;
 constexpr uint32_t kEnds = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+
+// Asked anew: what epoll told may be of an attempt of this rank's that crossed the peer's, which
+// was taken since.
+bool has_ended(const TcpLink& link) {
+  pollfd end = {link.socket.get(), POLLRDHUP, 0};
+  return ::poll(&end, 1, 0) == 1;
+}
 
 std::string why_ended(int error) {
   if (error != 0) return std::string("its connection broke (") + std::strerror(error) + ")";
@@ -134,7 +142,7 @@ bool TcpTransport::on_event(TcpPeer& peer, uint32_t events, Receiver& receiver) 
     moved = true;
   }
   if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) moved |= receive(peer, receiver);
-  if ((events & kEnds) != 0 && peer.is_held() && peer.link != nullptr) {
+  if ((events & kEnds) != 0 && peer.is_held() && peer.link != nullptr && has_ended(*peer.link)) {
     peer.failure = "one of its connections broke (" + tcp_path(peer, strangers_->address()) +
                    ": closed or cut), while another stands";
     turns_.note_end(peer);
