@@ -24,6 +24,7 @@ constexpr size_t kAddressesMax = 32;  // a card holds as many
 constexpr uint32_t kPortsPerRankMin = 16;
 constexpr size_t kMarkBytes = 8;
 constexpr size_t kLongBytesMin = 16 << 10;
+constexpr uint32_t kMtuBytesMin = 1500;  // where it is not known
 
 // Whether a job of these settings talks by transport tcp between hosts.
 bool takes_tcp(const Settings& settings) {
@@ -117,20 +118,27 @@ void PathChecks::check(const std::string& name, const Card& card, bool measures)
   }
   std::string why;
   size_t reached = 0;
-  for (size_t i = 0; i < card.endpoints.size() && (plan.rails > 0 || reached == 0); ++i) {
+  for (size_t i = 0; i < card.endpoints.size() && (card.rails > 0 || reached == 0); ++i) {
     reached += try_endpoint(name, card, i, measures, &why) ? 1 : 0;
   }
   if (card.endpoints.empty()) why = "it has no address to listen at";
-  if (reached > 0 && (plan.rails == 0 || reached == card.endpoints.size())) return;
+  if (reached > 0 && (card.rails == 0 || reached == card.endpoints.size())) return;
   findings.fail(
       "reach", name + " cannot be reached over TCP: " + why,
       "check route and firewall between the hosts (all TCP ports of the job's network, or "
       "tcp_ports), or name the interface that joins them in PARALLAX_NET_DEVICE");
 }
 
+TcpEndpoint PathChecks::path_to(const Card& card, size_t endpoint) const {
+  TcpEndpoint to = card.endpoints[endpoint];
+  const size_t rail = plan.rails > 1 ? endpoint : 0;
+  if (plan.rails > 0 && rail < own.endpoints.size()) to.from = own.endpoints[rail].address;
+  return to;
+}
+
 bool PathChecks::try_endpoint(const std::string& name, const Card& card, size_t i, bool measures,
                               std::string* why) const {
-  const TcpEndpoint& endpoint = card.endpoints[i];
+  const TcpEndpoint endpoint = path_to(card, i);
   const auto failed = [why](const std::string& reason) {
     *why += (why->empty() ? "" : "; ") + reason;
     return false;
@@ -140,10 +148,10 @@ bool PathChecks::try_endpoint(const std::string& name, const Card& card, size_t 
   const Status status = probe_peer(endpoint, card.secret, kProbeTimeoutMs, &probe, until_ns);
   if (!status.ok()) return failed(status.message());
   findings.ok("reach", name + " at " + describe(endpoint) +
-                           (plan.rails > 1 ? ", rail " + std::to_string(i) : "") + ", " +
+                           (card.rails > 1 ? ", rail " + std::to_string(i) : "") + ", " +
                            std::to_string(probe.round_trip_ns / 1000) + " us there and back" +
                            (why->empty() ? "" : " (but not " + *why + ")"));
-  if (i == 0 || plan.rails == 0) {
+  if (i == 0 || card.rails == 0) {
     check_clock(name, probe);
     check_ports(name, card, endpoint);
   }
@@ -165,19 +173,23 @@ void PathChecks::check_clock(const std::string& name, const Probe& probe) const 
 void PathChecks::check_ports(const std::string& name, const Card& card,
                              const TcpEndpoint& reached) const {
   std::string blocked;
+  size_t tried = 0;
   for (const uint16_t port : card.other_ports) {
-    if (!time_is_left()) return;
+    if (!time_is_left()) break;
     Probe probe;
-    const TcpEndpoint other = {.address = reached.address, .port = port};
+    const TcpEndpoint other = {.address = reached.address, .port = port, .from = reached.from};
     const Status status = probe_peer(other, card.secret, kProbeTimeoutMs, &probe, until_ns);
+    if (!status.ok() && !time_is_left()) break;  // that says nothing of the port
+    ++tried;
     if (!status.ok()) blocked += (blocked.empty() ? "" : "; ") + status.message();
   }
+  if (blocked.empty() && tried < card.other_ports.size()) return;
   const bool narrowed = plan.ports.first != 0;
   const std::string range = narrowed ? "tcp_ports" : "the range";
-  const std::string tried = std::to_string(1 + card.other_ports.size());
   if (blocked.empty()) {
+    const std::string all = std::to_string(1 + tried);
     return findings.ok("firewall", "ports across " + range + " of " + name +
-                                       " can be reached: " + tried + " of " + tried + " tried");
+                                       " can be reached: " + all + " of " + all + " tried");
   }
   findings.fail(
       "firewall",
@@ -188,7 +200,8 @@ void PathChecks::check_ports(const std::string& name, const Card& card,
                  "tcp_ports");
 }
 
-// `local_address`: by which this rank reached it. False: packets of full length are lost.
+// `local_address`: by which this rank reached it. False: packets of full length are lost, they come
+// through slowly, or there was no time to tell.
 bool PathChecks::check_mtu(const std::string& name, const Card& card, size_t endpoint,
                            const std::string& local_address) const {
   const uint32_t mtu_bytes = endpoint < card.mtus_bytes.size() ? card.mtus_bytes[endpoint] : 0;
@@ -196,12 +209,20 @@ bool PathChecks::check_mtu(const std::string& name, const Card& card, size_t end
   for (size_t i = 0; i < own.endpoints.size(); ++i) {
     if (own.endpoints[i].address == local_address) own_bytes = own.mtus_bytes[i];
   }
+  if (!time_is_left()) return false;
   Carried carried;
   const size_t long_bytes =
       std::max<size_t>(kLongBytesMin, size_t{2} * std::max(mtu_bytes, own_bytes));
   const Status passed =
-      carry_to_peer(card.endpoints[endpoint], card.secret, long_bytes, &carried, until_ns);
+      carry_to_peer(path_to(card, endpoint), card.secret, long_bytes, &carried, until_ns);
   if (!passed.ok()) {
+    if (!time_is_left()) return false;
+    // Who swallows long packets lets none of them back.
+    if (carried.back_bytes >= std::max({kMtuBytesMin, mtu_bytes, own_bytes})) {
+      findings.warn("path", "the path to " + name + " is slow: " + passed.message(),
+                    "see whether the network is busy, or loses packets (ip -s link)");
+      return false;
+    }
     findings.fail(
         "mtu",
         "long packets to " + name + " or from it are lost, short ones are not: " + passed.message(),
@@ -228,7 +249,7 @@ void PathChecks::measure(const std::string& name, const Card& card, size_t endpo
   if (!time_is_left()) return;
   Carried carried;
   const Status status =
-      carry_to_peer(card.endpoints[endpoint], card.secret, kCarriedBytesMax, &carried, until_ns);
+      carry_to_peer(path_to(card, endpoint), card.secret, kCarriedBytesMax, &carried, until_ns);
   if (!status.ok()) {
     return findings.warn(
         "path", "what the path to " + name + " carries was not measured: " + status.message(),

@@ -48,6 +48,8 @@ struct PathChecks {
   void check_secret(const std::string& name, const Card& card, const Settings& settings) const;
 
  private:
+  // That one of the peer's, from this rank's own where each of its addresses is a rail's.
+  TcpEndpoint path_to(const Card& card, size_t endpoint) const;
   // True: reached.
   bool try_endpoint(const std::string& name, const Card& card, size_t endpoint, bool measures,
                     std::string* why) const;

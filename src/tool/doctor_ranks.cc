@@ -188,11 +188,11 @@ void RankChecks::check_reach(const ListenPlan& plan) {
   const PathChecks paths = {own_, plan, findings_, until_ns};
   const auto hosts = static_cast<uint32_t>(hosts_.ranks_of.size());
   const uint32_t local = hosts_.local_of[identity_.rank];
-  for (uint32_t host = 0; host < hosts; ++host) {
-    const std::vector<uint32_t>& there = hosts_.ranks_of[host];
-    if (host == own_host) continue;
+  // Each begins with the next host, so that no host is asked by all at a time.
+  for (uint32_t step = 1; step < hosts; ++step) {
+    const std::vector<uint32_t>& there = hosts_.ranks_of[(own_host + step) % hosts];
     const uint32_t rank = there[local % there.size()];
-    paths.check(name(rank), cards_[rank], local == 0 && host == (own_host + 1) % hosts);
+    paths.check(name(rank), cards_[rank], local == 0 && step == 1);
     paths.check_secret(name(rank), cards_[rank], settings_);
   }
 }
@@ -315,9 +315,11 @@ bool RankChecks::check_among_all() {
   const std::vector<uint32_t>& here = hosts_.ranks_of[hosts_.host_of[identity_.rank]];
   Listener listener;
   ListenPlan plan;
-  Status listening = plan_listening(settings_, one_machine_, here.size(), &plan);
-  if (listening.ok()) listening = listener.start(plan.addresses, plan.other_ports, plan.ports);
-  if (!listening.ok()) {
+  const Status planned = plan_listening(settings_, one_machine_, here.size(), &plan);
+  if (!planned.ok()) {
+    findings_.fail("reach", planned.message(), "mend the setting");
+  } else if (const Status listening = listener.start(plan.addresses, plan.other_ports, plan.ports);
+             !listening.ok()) {
     findings_.fail("reach", listening.message(), "free a port, or mend the address");
   }
   own_.rails = plan.rails;

@@ -88,10 +88,15 @@ int receive_all(int fd, void* out, size_t bytes, int64_t deadline_ns) {
   return 0;
 }
 
-// 0, or errno's number.
-int connect_to(const addrinfo& address, int64_t deadline_ns, UniqueFd* made) {
+// `from`: null, or the address of this side. 0, or errno's number.
+int connect_to(const addrinfo& address, const addrinfo* from, int64_t deadline_ns, UniqueFd* made) {
   UniqueFd socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return errno;
+  const int on = 1;
+  if (from != nullptr) {
+    (void)setsockopt(socket.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+    if (bind(socket.get(), from->ai_addr, from->ai_addrlen) != 0) return errno;
+  }
   if (connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) {
     if (errno != EINPROGRESS) return errno;
     int error = ETIMEDOUT;
@@ -205,11 +210,13 @@ Status Listener::start(const std::vector<std::string>& addresses,
     endpoints_.push_back(endpoint);
     sockets_.push_back(std::move(socket));
   }
+  const uint32_t last = ports.first == 0 ? UINT16_MAX : ports.last;
   for (const uint16_t port : wanted_ports) {
     // A few in a row, as some may be taken.
-    for (uint16_t next = port; status.ok() && next < port + kPortTriesMax; ++next) {
+    for (uint32_t next = port; status.ok() && next <= last && next < uint32_t{port} + kPortTriesMax;
+         ++next) {
       const size_t before = other_ports_.size();
-      listen_at_all(addresses, next);
+      listen_at_all(addresses, static_cast<uint16_t>(next));
       if (other_ports_.size() > before) break;
     }
   }
@@ -350,8 +357,9 @@ Status ask_peer(const TcpEndpoint& peer, const ReachQuestion& question, int64_t 
       std::min(until_ns, start_ns + connect_ms * kNanosecondsPerMillisecond);
   const int64_t deadline_ns =
       std::min(until_ns, start_ns + kAnswerTimeoutMs * kNanosecondsPerMillisecond);
-  Addresses resolved;
+  Addresses resolved, from;
   PARALLAX_RETURN_IF_ERROR(resolve(peer, &resolved));
+  if (!peer.from.empty()) PARALLAX_RETURN_IF_ERROR(resolve({.address = peer.from}, &from));
   const auto failed = [&peer](const std::string& why) {
     return io_error(describe(peer) + ": " + why);
   };
@@ -359,7 +367,8 @@ Status ask_peer(const TcpEndpoint& peer, const ReachQuestion& question, int64_t 
   int64_t pause_ms = kPauseMsMin;
   for (int tries = 0; tries < kTriesMax && clock.now_ns() < deadline_ns; ++tries) {
     UniqueFd socket;
-    int error = connect_to(*resolved, was_shown_out ? deadline_ns : connected_by_ns, &socket);
+    int error =
+        connect_to(*resolved, from.get(), was_shown_out ? deadline_ns : connected_by_ns, &socket);
     if (error == ETIMEDOUT && !was_shown_out) {
       return failed("no answer after " + std::to_string(connect_ms) + " ms");
     }
@@ -399,6 +408,25 @@ int send_for_a_while(int fd, size_t bytes_max, int64_t deadline_ns, size_t* sent
   return shutdown(fd, SHUT_WR) == 0 ? 0 : errno;
 }
 
+// Over a connection: 0, or errno's number.
+int carry(int fd, size_t bytes_max, int64_t deadline_ns, Carried* carried) {
+  const SteadyClock clock;
+  const int64_t from_ns = clock.now_ns();
+  int error =
+      send_for_a_while(fd, std::min(bytes_max, kCarriedBytesMax), deadline_ns, &carried->bytes);
+  std::array<char, 64 << 10> back;
+  while (error == 0 && carried->back_bytes < carried->bytes) {
+    if (!ready(fd, POLLIN, deadline_ns)) return ETIMEDOUT;
+    const ssize_t count =
+        recv(fd, back.data(), std::min(back.size(), carried->bytes - carried->back_bytes), 0);
+    if (count == 0) return ECONNRESET;
+    if (count < 0 && errno != EINTR && errno != EAGAIN) error = errno;
+    if (count > 0) carried->back_bytes += static_cast<size_t>(count);
+  }
+  carried->there_and_back_ns = clock.now_ns() - from_ns;
+  return error;
+}
+
 }  // namespace
 
 Status probe_peer(const TcpEndpoint& peer, uint64_t secret, int64_t connect_ms, Probe* probe,
@@ -413,25 +441,28 @@ Status carry_to_peer(const TcpEndpoint& peer, uint64_t secret, size_t bytes_max,
   const int64_t start_ns = clock.now_ns();
   const int64_t deadline_ns =
       std::min(until_ns, start_ns + kCarryTimeoutMs * kNanosecondsPerMillisecond);
-  UniqueFd socket;
-  Probe probe;
-  PARALLAX_RETURN_IF_ERROR(ask_peer(peer, {.magic = kCarryMagic, .secret = secret}, kCarryTimeoutMs,
-                                    deadline_ns, &probe, &socket));
-  const int64_t from_ns = clock.now_ns();
-  int error = send_for_a_while(socket.get(), std::min(bytes_max, kCarriedBytesMax), deadline_ns,
-                               &carried->bytes);
-  std::array<char, 64 << 10> back;
-  for (size_t left = carried->bytes; error == 0 && left > 0;) {
-    const size_t part = std::min(left, back.size());
-    error = receive_all(socket.get(), back.data(), part, deadline_ns);
-    left -= part;
+  int64_t pause_ms = kPauseMsMin;
+  int error = 0;
+  for (int tries = 0; tries < kTriesMax; ++tries) {
+    UniqueFd socket;
+    Probe probe;
+    PARALLAX_RETURN_IF_ERROR(ask_peer(peer, {.magic = kCarryMagic, .secret = secret},
+                                      kCarryTimeoutMs, deadline_ns, &probe, &socket));
+    *carried = {};
+    error = carry(socket.get(), bytes_max, deadline_ns, carried);
+    if (error == 0) return {};
+    // A listener that has no room left drops its oldest: again, as after a question.
+    if ((error != ECONNRESET && error != EPIPE && error != ENOTCONN) ||
+        clock.now_ns() >= deadline_ns)
+      break;
+    usleep(static_cast<useconds_t>(pause_ms * 1000));
+    pause_ms = std::min(2 * pause_ms, kPauseMsMax);
   }
-  carried->there_and_back_ns = clock.now_ns() - from_ns;
-  if (error == 0) return {};
   return io_error(
       describe(peer) + ": " +
       (error == ETIMEDOUT
-           ? "of " + std::to_string(carried->bytes) + " bytes not all came back in " +
+           ? "of " + std::to_string(carried->bytes) + " bytes " +
+                 std::to_string(carried->back_bytes) + " came back in " +
                  std::to_string((clock.now_ns() - start_ns) / kNanosecondsPerMillisecond) + " ms"
            : std::strerror(error)));
 }

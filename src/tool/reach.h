@@ -35,6 +35,7 @@ inline constexpr size_t kCarriedBytesMax = 16 << 20;
 struct TcpEndpoint {
   std::string address;  // numeric
   uint16_t port = 0;
+  std::string from = {};  // this rank's address to connect from, numeric; "": as the route has it
 };
 std::string describe(const TcpEndpoint& endpoint);  // "10.0.0.1:4711", "[::1]:4711"
 
@@ -120,11 +121,13 @@ Status probe_peer(const TcpEndpoint& peer, uint64_t secret, int64_t connect_ms, 
 
 // What a path carried there and back.
 struct Carried {
-  size_t bytes = 0;
+  size_t bytes = 0;       // sent
+  size_t back_bytes = 0;  // that came back
   int64_t there_and_back_ns = 0;
 };
 // Connects as probe_peer does, sends up to bytes_max, for kCarrySendMs at most, and takes as many
-// back. IO: not all came back in kCarryTimeoutMs, or by until_ns; or why it cannot be reached.
+// back; again where it is hung up on. IO: not all came back in kCarryTimeoutMs, or by until_ns; or
+// why it cannot be reached.
 inline constexpr int64_t kCarrySendMs = 250;
 Status carry_to_peer(const TcpEndpoint& peer, uint64_t secret, size_t bytes_max, Carried* carried,
                      int64_t until_ns = INT64_MAX);

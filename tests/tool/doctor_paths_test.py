@@ -40,14 +40,25 @@ class Paths(DoctorCase):
         self.expect(ranks[0][1], "mtu", "OK", "packets of that length pass")
         self.expect(ranks[0][1], "path", "OK", "GB/s to rank 1 (host host1) and back")
 
+    def test_the_address_of_a_job_on_one_host_alone(self):
+        """The other one names none, so a job takes the one of its addresses that it reaches."""
+        self.on_host(1, "ip", "addr", "add", "10.78.0.9/24", "dev", "plx0")
+        self.on_host(0, "ip", "addr", "add", "10.77.0.1/24", "dev", "plx0")
+        self.on_host(1, "ip", "route", "add", "prohibit", "10.77.0.1/32")
+        ranks = self.doctors({"PARALLAX_TCP_ADDRESS": "10.78.0.9"})
+        self.assertEqual([status for status, _ in ranks], [0, 0], ranks)
+        self.expect(ranks[0][1], "reach", "OK", "rank 1 (host host1) at 10.78.0.9:")
+        self.expect(ranks[1][1], "reach", "OK", "rank 0 (host host0) at 10.78.0.1:")
+
     def test_the_address_of_a_job_out_of_reach(self):
         """Its interface has another one, at which it could be reached."""
         self.on_host(1, "ip", "addr", "add", "10.78.0.9/24", "dev", "plx0")
         self.on_host(0, "ip", "route", "add", "prohibit", "10.78.0.9/32")
         first, second = self.doctors({"PARALLAX_TCP_ADDRESS": "10.78.0.9"})
         self.expect(first[1], "reach", "FAIL", "rank 1 (host host1)", "10.78.0.9:")
-        self.assertEqual(first[0], 1)
-        self.expect(second[1], "reach", "OK")
+        # From which the second host connects, too.
+        self.expect(second[1], "reach", "FAIL", "rank 0 (host host0)", "10.78.0.1:")
+        self.assertEqual((first[0], second[0]), (1, 1))
 
     def test_ports_of_a_job_that_are_taken(self):
         holder = support.start(*self.hosts[1], sys.executable, "-c", HOLD, 31000)

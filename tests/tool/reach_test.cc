@@ -17,6 +17,8 @@
 #include <memory>
 #include <thread>
 
+#include "tool/answering_port.h"
+
 namespace parallax::tool {
 namespace {
 
@@ -164,6 +166,19 @@ TEST_F(Reach, CarriesNoMoreThanItsBound) {
   EXPECT_LE(taken, 4 * kCarriedBytesMax);
 }
 
+// Given an address of this side, expect the connection to come from there.
+TEST_F(Reach, FromTheAddressThatIsNamed) {
+  TcpEndpoint peer = listener_.endpoints()[0];
+  Probe probe;
+  ASSERT_TRUE(probe_peer(peer, listener_.secret(), kConnectMs, &probe).ok());
+  EXPECT_EQ(probe.local_address, "127.0.0.1");
+  peer.from = "127.0.0.2";
+  ASSERT_TRUE(probe_peer(peer, listener_.secret(), kConnectMs, &probe).ok());
+  EXPECT_EQ(probe.local_address, "127.0.0.2");
+  peer.from = "203.0.113.7";
+  EXPECT_FALSE(probe_peer(peer, listener_.secret(), kConnectMs, &probe).ok());
+}
+
 // A question that comes in pieces is one all the same.
 TEST_F(Reach, PiecesOfAQuestion) {
   const UniqueFd socket = connect_to(port());
@@ -215,8 +230,35 @@ TEST(ReachErrors, PortsOfARange) {
   }
   EXPECT_GT(first.endpoints()[0].port, taken);
   EXPECT_LE(first.endpoints()[0].port, last);
+  Listener beyond;
+  const auto top = static_cast<uint16_t>(first.endpoints()[0].port);
+  ASSERT_TRUE(beyond.start({"127.0.0.1"}, {top, UINT16_MAX}, {.first = 0, .last = 0}).ok());
+  for (const uint16_t port : beyond.other_ports()) EXPECT_GE(port, top) << "it went round";
   EXPECT_EQ(ports_across({.first = 31000, .last = 31799}),
             (std::vector<uint16_t>{31099, 31399, 31699}));
+}
+
+// Given a listener that hangs up on who has begun to carry, as one does that has no room left,
+// expect all bytes to go there and back by another connection.
+TEST(ReachErrors, WhoIsDisplacedCarriesAgain) {
+  AnsweringPort port;
+  std::thread answering([&] {
+    (void)port.answer();  // and hangs up
+    const UniqueFd socket = port.answer();
+    std::vector<char> bytes(1 << 20);
+    size_t taken = 0;
+    while (const ssize_t count = recv(socket.get(), bytes.data(), bytes.size(), 0)) {
+      if (count < 0) break;
+      taken += static_cast<size_t>(count);
+    }
+    EXPECT_EQ(send(socket.get(), bytes.data(), taken, MSG_NOSIGNAL), static_cast<ssize_t>(taken));
+  });
+  Carried carried;
+  const Status status = carry_to_peer(port.endpoint(), 7, 70000, &carried);
+  answering.join();
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(carried.bytes, 70000u);
+  EXPECT_EQ(carried.back_bytes, 70000u);
 }
 
 TEST(ReachErrors, NobodyListens) {
