@@ -313,7 +313,7 @@ MUTANTS = [
     Mutant("tcp_header_blames",
            "who alters a header on the way gets a living rank blamed",
            "src/transport/tcp/tcp_incoming.cc",
-           "if (!legal && tag_bytes_ == 0) return Next::kGarbage;",
+           "if (!legal && tag_bytes_ == 0) return Next::kForged;",
            "if (!legal) return Next::kGarbage;"),
     Mutant("tcp_frames_uncounted",
            "every frame of a connection has the same nonce",

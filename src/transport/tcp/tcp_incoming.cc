@@ -44,13 +44,13 @@ TcpIncoming::Fill TcpIncoming::fill(int socket, TcpCounters& counters, int* erro
 }
 
 // Under a tag the header is believed as far as where the tag lies, and judged once that holds:
-// before, it may be anyone's on the way, and says nothing of the peer.
+// before, and without tags for good, it may be anyone's on the way, and says nothing of the peer.
 TcpIncoming::Next TcpIncoming::next(TcpFrameHeader* header, std::span<const std::byte>* body) {
   const size_t there = last_ - first_;
   if (there < kTcpHeaderBytes) return Next::kMore;
   std::byte* const frame = buffer_.get() + first_;
   const bool legal = decode_tcp_header(frame, body_bytes_max_, header);
-  if (!legal && tag_bytes_ == 0) return Next::kGarbage;
+  if (!legal && tag_bytes_ == 0) return Next::kForged;
   if (header->body_bytes > kTcpBodyBytesMax) return Next::kForged;
   const size_t frame_bytes = kTcpHeaderBytes + header->body_bytes + tag_bytes_;
   if (there < frame_bytes) return Next::kMore;
