@@ -17,21 +17,13 @@
 #include "base/compute.h"
 #include "base/seeded_random.h"
 #include "engine/job_groups.h"
+#include "support/manual_clock.h"
 #include "support/shared_host.h"
 #include "transport/inproc/inproc_transport.h"
 #include "world/host_map.h"
 #include "world/slot_map.h"
 
 namespace parallax::testkit {
-
-class ManualClock final : public Clock {
- public:
-  int64_t now_ns() const override { return now_ns_; }
-  void advance(int64_t by_ns) { now_ns_ += by_ns; }
-
- private:
-  int64_t now_ns_ = 1'000'000'000;
-};
 
 // True on this thread while it is inside the transport beneath: what inproc's mailboxes grow by is
 // counted by inproc and tested there.

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Listening, connecting, and who is admitted. See tcp_transport.h.
-#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 
@@ -20,6 +17,7 @@
 #include "base/log.h"
 #include "base/tcp_socket.h"
 #include "base/version.h"
+#include "transport/tcp/tcp_closing.h"
 #include "transport/tcp/tcp_tags.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/tcp/tcp_wiring.h"
@@ -33,7 +31,6 @@ constexpr size_t kTcpMessageBytesDefault = 60 << 10;
 constexpr int64_t kTickNs = 20 * kNanosecondsPerMillisecond;
 constexpr int64_t kPauseNsMin = 10 * kNanosecondsPerMillisecond;
 constexpr int64_t kPauseNsMax = 320 * kNanosecondsPerMillisecond;
-constexpr int64_t kCloseNsMax = 250 * kNanosecondsPerMillisecond;
 constexpr int64_t kTimeoutLeases = 2;
 
 int64_t tcp_now_ns() { return SteadyClock().now_ns(); }
@@ -86,30 +83,6 @@ TcpTrust trust_between(const TcpOptions& options, const Key& salt, const TcpPeer
                               .frames_per_key = options.frames_per_key}};
   trust.listener_salt = connects ? peer.endpoint.salt : salt;
   return trust;
-}
-
-// A close with bytes unread resets the connection, and with it what the peer's kernel has not taken
-// yet: so these are read, and the peer's kernel is waited for.
-void finish(TcpPeer& peer, int64_t deadline_ns) {
-  TcpLink& link = *peer.link;
-  const int socket = link.socket.get();
-  while (!peer.outgoing.empty() && link.broken == 0 && tcp_now_ns() < deadline_ns) {
-    pollfd room = {socket, POLLOUT, 0};
-    ::poll(&room, 1, 1);
-    peer.outgoing.unblock();
-    link.broken = peer.outgoing.flush(socket, link.sealer, peer);
-  }
-  (void)::shutdown(socket, SHUT_WR);
-  std::array<char, 16384> unread;
-  while (link.broken == 0 && tcp_now_ns() < deadline_ns) {
-    const ssize_t bytes = ::recv(socket, unread.data(), unread.size(), MSG_DONTWAIT);
-    if (bytes > 0) continue;
-    if (bytes == 0 || (errno != EAGAIN && errno != EINTR)) return;  // the peer has closed too
-    int untaken = 0;
-    if (::ioctl(socket, SIOCOUTQ, &untaken) != 0 || untaken == 0) return;
-    pollfd more = {socket, POLLIN, 0};
-    ::poll(&more, 1, 1);
-  }
 }
 
 }  // namespace
@@ -418,15 +391,9 @@ Status TcpTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, 
   return wire_tcp(*this, {&alone, 1}, ranks, deadline_ns, missing);
 }
 
-// What was sent must get out, yet a stopped peer must not hold us.
 TcpTransport::~TcpTransport() {
-  for (TcpPeer* const peer : connected_) {
-    if (peer->phase != TcpPeer::Phase::kConnected || peer->link->broken != 0) continue;
-    peer->outgoing.add_goodbye();
-    flush(*peer);
-  }
-  const int64_t deadline_ns = tcp_now_ns() + kCloseNsMax;
-  for (TcpPeer* const peer : connected_) finish(*peer, deadline_ns);
+  const TcpTurns::Peers* const peers = &peers_;
+  close_tcp({&peers, 1});
 }
 
 }  // namespace parallax

@@ -6,11 +6,13 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
+#include "transport/tcp/tcp_closing.h"
 
 namespace parallax {
 
@@ -37,7 +39,7 @@ class TcpRails::Ordered final : public Receiver {
     rails_.rails_[rail_]->turns().hold(from);
     rails_.rails_[peer.hears_by]->turns().resume(from);
     if (peer.ended != nullptr) {
-      peer.heard_ns = SteadyClock().now_ns();
+      peer.heard_ns = rails_.clock_.now_ns();
       peer.polls = 0;
     }
     ++messages_;
@@ -60,12 +62,18 @@ class TcpRails::Ordered final : public Receiver {
 };
 
 Status TcpRails::create(const TcpOptions& common, const std::vector<std::string>& more_devices,
-                        std::unique_ptr<TcpRails>* rails) {
+                        std::unique_ptr<TcpRails>* rails, const Clock* clock) {
   PARALLAX_CHECK(more_devices.size() < kRailsMax);
-  std::unique_ptr<TcpRails> made(new TcpRails(common.world));
+  std::unique_ptr<TcpRails> made(new TcpRails(common.world, clock));
   made->ending_.reserve(common.world);
   made->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
-  made->timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (made->epoll_.valid()) {
+    made->timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  }
+  if (!made->timer_.valid()) {
+    return limit(std::string("open: no descriptor for the rails of transport tcp: ") +
+                 std::strerror(errno) + "; raise ulimit -n");
+  }
   PARALLAX_RETURN_IF_ERROR(made->watch(made->timer_.get()));
   TcpOptions options = common;
   for (size_t rail = 0; rail <= more_devices.size(); ++rail) {
@@ -77,6 +85,15 @@ Status TcpRails::create(const TcpOptions& common, const std::vector<std::string>
   }
   *rails = std::move(made);
   return {};
+}
+
+TcpRails::~TcpRails() {
+  std::array<const TcpTurns::Peers*, kRailsMax> peers = {};
+  size_t count = 0;
+  for (const auto& rail : rails_) {
+    if (rail != nullptr) peers[count++] = &rail->turns().peers();
+  }
+  close_tcp(std::span(peers).first(count));
 }
 
 Status TcpRails::watch(int descriptor) {
@@ -133,7 +150,7 @@ void TcpRails::note_ends() {
       Peer& peer = peers_[ended->rank];
       if (peer.gone || peer.ended != nullptr) continue;
       peer.ended = ended;
-      peer.heard_ns = SteadyClock().now_ns();
+      peer.heard_ns = clock_.now_ns();
       if (ending_.empty()) keep_time(true);
       ending_.push_back(ended->rank);  // has room for every rank
     }
@@ -143,7 +160,7 @@ void TcpRails::note_ends() {
 bool TcpRails::report_ends(Ordered& ordered) {
   uint64_t ticks = 0;
   (void)!::read(timer_.get(), &ticks, sizeof ticks);
-  const int64_t now_ns = SteadyClock().now_ns();
+  const int64_t now_ns = clock_.now_ns();
   bool moved = false;
   for (size_t i = 0; i < ending_.size();) {
     const uint32_t rank = ending_[i];
@@ -201,7 +218,8 @@ Status TcpRails::connect(uint32_t rank, const std::string& address) {
         .about_peer(rank);
   }
   for (size_t rail = 0; rail < rails_.size(); ++rail) {
-    PARALLAX_RETURN_IF_ERROR(rails_[rail]->connect(rank, addresses[rail]));
+    const Status known = rails_[rail]->connect(rank, addresses[rail]);
+    if (!known.ok()) return known.prefixed("rail " + std::to_string(rail) + ": ");
     if (rail > 0) rails_[rail]->turns().hold(rank);
   }
   return {};

@@ -36,15 +36,19 @@ namespace parallax {
 class TcpRails final : public NetworkTransport {
  public:
   // For so long the last messages of a rank are waited for once one of its rails has ended, and for
-  // kEndPolls at least: this rank may have been held up meanwhile.
-  static constexpr int64_t kEndNsMax = 50 * kNanosecondsPerMillisecond;
+  // kEndPolls at least: this rank may have been held up meanwhile. It is more than TCP takes to
+  // send a lost packet again, 200 ms at first.
+  static constexpr int64_t kEndNsMax = 250 * kNanosecondsPerMillisecond;
   static constexpr uint32_t kEndPolls = 4;
 
   // `common` for each rail but its interface and own address: the first rail has those of `common`,
   // each further one an interface of `more_devices`, at most kRailsMax - 1, and its first address.
-  // An interface that is named twice has two rails. INVALID, IO, LIMIT.
+  // An interface that is named twice has two rails. `clock`, which outlives it, tells how long ago
+  // a rail ended; null: a steady one. INVALID, IO, LIMIT.
   static Status create(const TcpOptions& common, const std::vector<std::string>& more_devices,
-                       std::unique_ptr<TcpRails>* rails);
+                       std::unique_ptr<TcpRails>* rails, const Clock* clock = nullptr);
+  // All rails say goodbye before the first is shut down, as close_tcp() says.
+  ~TcpRails() override;
 
   std::string_view name() const override { return "tcp"; }
   size_t message_bytes_max() const override { return rails_[0]->message_bytes_max(); }
@@ -79,13 +83,16 @@ class TcpRails final : public NetworkTransport {
     uint32_t polls = 0;
   };
 
-  explicit TcpRails(uint32_t world) : peers_(world) {}
+  TcpRails(uint32_t world, const Clock* clock)
+      : clock_(clock == nullptr ? steady_ : *clock), peers_(world) {}
   Status watch(int descriptor);
   uint32_t after(uint32_t rail) const { return rail + 1 == rails_.size() ? 0 : rail + 1; }
   void note_ends();
   bool report_ends(Ordered& ordered);
   void keep_time(bool needed);
 
+  const SteadyClock steady_;
+  const Clock& clock_;
   UniqueFd epoll_;  // of those of the rails
   UniqueFd timer_;  // ticks while somebody is in ending_
   std::vector<std::unique_ptr<TcpTransport>> rails_;

@@ -36,7 +36,9 @@ class TcpStrangers {
   static constexpr uint32_t kStrangersMax = 64;
   static constexpr size_t kHandshakeBytesMax = 2048;
   static constexpr int64_t kStrangerNs = 5000 * kNanosecondsPerMillisecond;
-  static constexpr int kAcceptsPerPass = 4;  // each may cost a key exchange
+  // Each may cost a key exchange: of those who come, and of those who were there and go on.
+  static constexpr int kAcceptsPerPass = 2;
+  static constexpr int kAdvancesPerPass = 2;
 
   // One who has the key.
   struct Member {

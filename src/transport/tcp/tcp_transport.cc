@@ -113,6 +113,7 @@ bool TcpTransport::look(Receiver& receiver) {
   std::array<epoll_event, kEventsMax> events;
   const int count = epoll_wait(epoll_.get(), events.data(), kEventsMax, 0);
   bool moved = false;
+  int advances = 0;  // of strangers: epoll tells of the rest of them again
   for (int i = 0; i < count; ++i) {
     const uint64_t kind = events[i].data.u64 & kTcpTagKinds;
     const auto number = static_cast<uint32_t>(events[i].data.u64);
@@ -122,7 +123,8 @@ bool TcpTransport::look(Receiver& receiver) {
       accept();
     } else if (kind == kTcpTimerTag) {
       on_tick();
-    } else if (TcpStrangers::Member member; strangers_->advance(number, &member)) {
+    } else if (TcpStrangers::Member member; ++advances <= TcpStrangers::kAdvancesPerPass &&
+                                            strangers_->advance(number, &member)) {
       admit(std::move(member));
       moved = true;
     }
@@ -187,7 +189,9 @@ bool TcpTransport::take_frames(TcpPeer& peer, Receiver& receiver) {
       break;
     }
     if (next == TcpIncoming::Next::kGarbage || (header.type == TcpFrameType::kWelcome) == stands) {
-      end_by(peer, Loss::kDead, "its connection carries what is no frame");
+      // Without tags anyone on the way may have written it.
+      const bool tagged = options_.security != TcpSecurity::kHandshake;
+      end_by(peer, tagged ? Loss::kDead : Loss::kBroken, "its connection carries what is no frame");
       break;
     }
     ++counters_.frames_received;

@@ -17,6 +17,7 @@
 //   and forget there, so nothing that a frame needs is freed before attend(), behind all of them.
 // - The end of a connection is reported behind all messages that came before it. A peer that goes
 //   says goodbye; an end without it is told apart, since anyone on the way can cut a connection.
+//   How a rank goes is said in tcp_closing.h.
 // - With few peers poll() asks their sockets themselves, one system call for the bytes and none to
 //   hear of them; epoll is asked where that finds nothing, and for all that is not bytes.
 #ifndef PARALLAX_TRANSPORT_TCP_TCP_TRANSPORT_H_
@@ -68,7 +69,7 @@ class TcpTransport final : public NetworkTransport {
  public:
   // Listens. INVALID, IO, LIMIT.
   static Status create(const TcpOptions& options, std::unique_ptr<TcpTransport>* transport);
-  // Says goodbye, and hands over what was sent, for at most kCloseNsMax.
+  // Says goodbye, and hands over what was sent, as close_tcp() says.
   ~TcpTransport() override;
 
   std::string_view name() const override { return "tcp"; }

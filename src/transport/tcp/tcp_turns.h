@@ -31,6 +31,8 @@ class TcpTurns {
     ended_.reserve(peers.size());
   }
 
+  const Peers& peers() const { return peers_; }
+
   // Of a rank that is connected to, from within callbacks too, but a resume() from one of the same
   // transport.
   void hold(uint32_t rank);

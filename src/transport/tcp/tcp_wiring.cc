@@ -18,6 +18,8 @@ namespace parallax {
 namespace {
 
 constexpr int kWireWaitMs = 20;  // then the clock is looked at
+// At the deadline: this rank may have been held up, and what connects others be here already.
+constexpr int kLastPolls = 64;
 
 // OK where nobody is late. What this rank lacks to connect to or to accept one of them counts
 // before what is known of the first: LIMIT, or TIMEOUT.
@@ -70,19 +72,20 @@ Status wire_tcp(NetworkTransport& whole, std::span<TcpTransport* const> rails,
                 std::span<const uint32_t> ranks, int64_t deadline_ns, uint32_t* missing) {
   std::vector<TcpLate> late(rails.size());
   WiringReceiver receiver;
-  for (;;) {
+  for (int polls_left = kLastPolls;;) {
     bool all = true;
     for (size_t rail = 0; rail < rails.size(); ++rail) {
       PARALLAX_RETURN_IF_ERROR(rails[rail]->wire_on(ranks, &late[rail]));
       all = all && late[rail].peers.empty();
     }
     if (all) return {};
-    if (SteadyClock().now_ns() >= deadline_ns) return why_any_is_late(late, missing);
+    const bool is_over = SteadyClock().now_ns() >= deadline_ns;
+    if (is_over && polls_left-- == 0) return why_any_is_late(late, missing);
     const bool moved = whole.poll(receiver);
     *missing = receiver.lost_rank;
     if (receiver.own_lack) return limit("no connection: " + receiver.why);
     if (!receiver.why.empty()) return peer_lost(receiver.why);
-    if (moved || !whole.arm()) continue;
+    if (moved || is_over || !whole.arm()) continue;
     pollfd readable = {whole.wait_fd(), POLLIN, 0};
     ::poll(&readable, 1, kWireWaitMs);
   }

@@ -40,13 +40,20 @@ TEST(TcpTransport, wiring_names_who_is_missing) {
   EXPECT_TRUE(wired.ok()) << wired.message();
 }
 
-// Whether somebody who comes to the rank's port is let in by its kernel.
-bool has_port(const TcpTransport& rank) {
-  const UniqueFd socket = call(where(rank));
-  int failure = 0;
-  while ((failure = tcp_connected(socket)) == ENOTCONN) std::this_thread::yield();
-  EXPECT_TRUE(failure == 0 || failure == ECONNREFUSED) << failure;
-  return failure == 0;
+// Given a rank that was held up until the deadline, and meanwhile welcomed, expect it to find that
+// out, and to blame nobody.
+TEST(TcpTransport, wiring_takes_what_is_there_at_the_deadline) {
+  Ranks ranks(make_tcp_ranks(2));
+  ranks.at[0]->reach(1);
+  const int64_t give_up_ns = testkit::in_ms(60000);
+  while (ranks.at[1]->stats().endpoints_opened == 0 && testkit::kClock.now_ns() < give_up_ns) {
+    for (const size_t rank : {0, 1}) ranks.at[rank]->poll(ranks.heard[rank]);
+  }
+  EXPECT_EQ(ranks.at[0]->stats().endpoints_opened, 0u);
+  const uint32_t one = 1;
+  uint32_t missing = 0;
+  const Status wired = ranks.at[0]->wire({&one, 1}, testkit::in_ms(-1), &missing);
+  EXPECT_TRUE(wired.ok()) << wired.message();
 }
 
 // Given ranks that wire() leaves connected to all, expect no port, and messages as before; given

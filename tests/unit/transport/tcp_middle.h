@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,15 @@ inline UniqueFd call(const SocketAddress& address) {
   UniqueFd socket;
   EXPECT_EQ(tcp_connect(address, &socket), 0);
   return socket;
+}
+
+// Whether somebody who comes to the rank's port is let in by its kernel.
+inline bool has_port(const TcpTransport& rank) {
+  const UniqueFd socket = call(where(rank));
+  int failure = 0;
+  while ((failure = tcp_connected(socket)) == ENOTCONN) std::this_thread::yield();
+  EXPECT_TRUE(failure == 0 || failure == ECONNREFUSED) << failure;
+  return failure == 0;
 }
 
 // Ranks in one thread, and what each has heard.

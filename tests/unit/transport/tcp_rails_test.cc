@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/manual_clock.h"
 #include "unit/transport/conformance.h"
 #include "unit/transport/tcp_middle.h"
 #include "unit/transport/tcp_world.h"
@@ -23,8 +24,8 @@ namespace {
 // Two ranks of some rails in one thread; one in the middle of rail 0. Given deaf listeners of two
 // ranks, the other rails are on their way to these, which answer nobody.
 struct TwoRanks {
-  explicit TwoRanks(size_t rails, const TcpRanks& deaf = {})
-      : at(make_tcp_rails(2, rails)), middle(at[1]->rail(0)) {
+  explicit TwoRanks(size_t rails, const TcpRanks& deaf = {}, const Clock* clock = nullptr)
+      : at(make_tcp_rails(2, rails, clock)), middle(at[1]->rail(0)) {
     std::array<std::vector<std::string>, 2> addresses = {
         {{at[0]->rail(0).address()}, {middle.address()}}};
     for (size_t rank = 0; rank < 2; ++rank) {
@@ -83,6 +84,31 @@ bool is_readable(int descriptor) {
   pollfd readable = {descriptor, POLLIN, 0};
   return ::poll(&readable, 1, 0) == 1;
 }
+
+// Rank 1 has heard that rail 0 was cut, when the next message is rail 1's to bring; rank 0 has not.
+struct HalfCut {
+  explicit HalfCut(size_t rails) : ranks(rails, {}, &clock) {
+    ranks.send(rails + 1);
+    EXPECT_TRUE(ranks.until([&] { return ranks.all_heard(); }));
+    EXPECT_TRUE(ranks.until([&] { return ranks.at[1]->arm(); }));
+    ranks.middle.cut();
+    EXPECT_TRUE(conformance::wait_readable(ranks.at[1]->wait_fd(), 60000));
+    poll(1);
+  }
+  void poll(int times) {
+    for (int i = 0; i < times; ++i) ranks.at[1]->poll(ranks.heard[1]);
+  }
+  // Which rank 0, as it has not looked, can send by the rail after it.
+  void send() {
+    const auto& message = ranks.kept.emplace_back(conformance::make_message(0, ranks.sent, 64));
+    const Segment segment{message.data(), message.size()};
+    ASSERT_TRUE(ranks.at[0]->send(1, {&segment, 1}, 4 * ranks.sent++ + 1).ok());
+  }
+  uint64_t losses() { return ranks.heard[1].losses[0]; }
+
+  testkit::ManualClock clock;
+  TwoRanks ranks;
+};
 
 // Given three rails, expect every third message on each, and all of them in order.
 TEST(TcpRails, messages_take_them_in_turn) {
@@ -158,6 +184,127 @@ TEST(TcpRails, the_end_of_one_that_is_held_is_the_end_too) {
   ASSERT_TRUE(ranks.until([&] { return ranks.heard[0].losses[1] == 1; }));
   for (int turn = 0; turn < 50; ++turn) ranks.turn();
   EXPECT_EQ(ranks.heard[0].losses[1] + ranks.heard[1].losses[0], 2u);
+}
+
+// Given a rail that has ended ahead of its turn, expect its rank to be lost once it has been heard
+// for no longer than that takes, and not before it was polled for some times.
+TEST(TcpRails, an_end_ahead_of_its_turn_waits_by_the_clock_and_in_polls) {
+  HalfCut half(2);
+  half.poll(100);
+  EXPECT_EQ(half.losses(), 0u) << "no time has passed";
+  half.clock.advance(TcpRails::kEndNsMax - 1);
+  half.poll(1);
+  EXPECT_EQ(half.losses(), 0u);
+  half.clock.advance(1);
+  half.poll(1);
+  EXPECT_EQ(half.losses(), 1u);
+  HalfCut held_up(2);
+  held_up.clock.advance(2 * TcpRails::kEndNsMax);
+  held_up.poll(TcpRails::kEndPolls - 1);
+  EXPECT_EQ(held_up.losses(), 0u) << "what came meanwhile was not looked at";
+  held_up.send();
+  ASSERT_TRUE(conformance::wait_readable(held_up.ranks.at[1]->rail(1).wait_fd(), 60000));
+  held_up.poll(2);
+  EXPECT_TRUE(held_up.ranks.all_heard());
+}
+
+// Given messages behind the end of a rail, expect each to put the loss off.
+TEST(TcpRails, messages_put_an_end_off) {
+  HalfCut half(3);
+  half.clock.advance(TcpRails::kEndNsMax - 1);
+  half.send();
+  const auto give_up = std::chrono::steady_clock::now() + conformance::kPatience;
+  while (!half.ranks.all_heard() && std::chrono::steady_clock::now() < give_up) half.poll(1);
+  half.clock.advance(TcpRails::kEndNsMax - 1);
+  half.poll(2 * TcpRails::kEndPolls);
+  EXPECT_EQ(half.losses(), 0u);
+  half.clock.advance(1);
+  half.poll(1);
+  EXPECT_EQ(half.losses(), 1u);
+}
+
+// Given a rail that has ended ahead of its turn, expect its rank to be woken by the clock alone.
+TEST(TcpRails, an_end_ahead_of_its_turn_wakes_once) {
+  HalfCut half(2);
+  bool slept = false;
+  for (int i = 0; i < 1000 && !slept; ++i) {
+    half.poll(1);  // takes the tick
+    slept = half.ranks.at[1]->arm() && !is_readable(half.ranks.at[1]->wait_fd());
+  }
+  EXPECT_TRUE(slept);
+  EXPECT_TRUE(conformance::wait_readable(half.ranks.at[1]->wait_fd(), 60000)) << "no tick";
+}
+
+// Given a rank whose connections to another are full, which takes nothing, expect a third one to
+// hear that it left, and of no rail ahead of that.
+TEST(TcpRails, who_leaves_in_order_is_said_to_have_left) {
+  constexpr size_t kRails = 4;
+  TcpRailRanks at = make_tcp_rails(3, kRails);
+  introduce_tcp(at);
+  std::vector<conformance::Recorder> heard(3);
+  for (conformance::Recorder& each : heard) each.check_pattern = false;
+  const auto poll = [&](size_t ranks) {
+    for (size_t rank = 0; rank < ranks; ++rank) at[rank]->poll(heard[rank]);
+  };
+  const auto message = conformance::make_message(0, 0, 60 << 10);
+  const Segment segment{message.data(), message.size()};
+  uint64_t cookie = 0;
+  // The next one to rank 1 is the last rail's.
+  for (const uint32_t to : {1, 2}) {
+    for (size_t i = 0; i + 1 < kRails; ++i) {
+      ASSERT_TRUE(at[0]->send(to, {&segment, 1}, ++cookie).ok());
+    }
+  }
+  const auto give_up = std::chrono::steady_clock::now() + conformance::kPatience;
+  const auto in_time = [&] { return std::chrono::steady_clock::now() < give_up; };
+  const auto opened = [&] {
+    return at[0]->stats().endpoints_opened + at[1]->stats().endpoints_opened;
+  };
+  while (in_time() && (opened() < 3 * kRails || heard[1].received[0] + 1 < kRails)) poll(3);
+  for (int idle = 0; idle < 1000; ++idle) {
+    poll(2);
+    if (!at[0]->writable(2)) continue;
+    ASSERT_TRUE(at[0]->send(2, {&segment, 1}, ++cookie).ok());
+    idle = 0;
+  }
+  std::thread closing([&] { at[0].reset(); });
+  while (in_time() && heard[1].losses[0] == 0) at[1]->poll(heard[1]);
+  closing.join();
+  EXPECT_EQ(heard[1].reasons[0], "it left, and closed its connection");
+}
+
+// Given ranks that wire() leaves connected to all, expect none to have a port on any rail, and
+// messages by each.
+TEST(TcpRails, who_is_wired_has_no_port_on_any_rail) {
+  TcpRailRanks at = make_tcp_rails(2, 2);
+  introduce_tcp(at);
+  std::vector<std::thread> wiring;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    for (size_t rail = 0; rail < 2; ++rail) EXPECT_TRUE(has_port(at[rank]->rail(rail)));
+    wiring.emplace_back([&at, rank] {
+      const uint32_t other = 1 - rank;
+      uint32_t missing = 0;
+      const int64_t until_ns = SteadyClock().now_ns() + 60000 * kNanosecondsPerMillisecond;
+      const Status wired = at[rank]->wire({&other, 1}, until_ns, &missing);
+      EXPECT_TRUE(wired.ok()) << wired.message();
+    });
+  }
+  for (std::thread& each : wiring) each.join();
+  for (const auto& rank : at) {
+    for (size_t rail = 0; rail < 2; ++rail) EXPECT_FALSE(has_port(rank->rail(rail))) << rail;
+  }
+  std::vector<conformance::Recorder> heard(2);
+  const auto message = conformance::make_message(0, 0, 64);
+  const Segment segment{message.data(), message.size()};
+  heard[1].check_pattern = false;
+  for (uint64_t cookie = 1; cookie <= 4; ++cookie) {
+    ASSERT_TRUE(at[0]->send(1, {&segment, 1}, cookie).ok());
+  }
+  const auto give_up = std::chrono::steady_clock::now() + conformance::kPatience;
+  while (heard[1].received[0] < 4 && std::chrono::steady_clock::now() < give_up) {
+    for (size_t rank = 0; rank < 2; ++rank) at[rank]->poll(heard[rank]);
+  }
+  EXPECT_EQ(heard[1].received[0], 4u);
 }
 
 // Given a rank that ends behind messages by every rail, of which those of one come late, expect

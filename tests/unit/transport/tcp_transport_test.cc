@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TcpTransport beyond the contract: strangers at its port, a man in the middle of its connections,
+// TcpTransport beyond the contract: a man in the middle of its connections,
 // attempts that cross, and what a frame costs.
 #include "transport/tcp/tcp_transport.h"
 
@@ -24,78 +24,6 @@ namespace {
 using conformance::kPatience;
 using conformance::make_message;
 using conformance::Recorder;
-
-// Given more silent strangers than a port keeps, and some that talk nonsense, expect ranks to
-// connect all the same, the strangers bounded, and the talkers hung up on.
-TEST(TcpTransport, strangers_keep_no_rank_away) {
-  Ranks ranks(make_tcp_ranks(2));
-  std::vector<UniqueFd> strangers;
-  const auto flood = [&](const std::string& words) {
-    for (int i = 0; i < 100; ++i) {
-      strangers.push_back(call(where(*ranks.at[1])));
-      std::string said = words;
-      (void)tcp_send(strangers.back(), &said);
-    }
-  };
-  flood("");
-  flood("GET / HTTP/1.1\r\n\r\n");
-  flood(std::string(5000, '\x16'));
-  ASSERT_TRUE(ranks.until([&] { return ranks.at[1]->stats().strangers_dropped >= 200; }));
-  ranks.greet(0, 1);
-  // Whom it keeps is at most its bound: all others read an end. The silent, the first of them, are
-  // not accepted yet.
-  size_t open = 0;
-  for (size_t i = 100; i < strangers.size(); ++i) {
-    std::string in;
-    open += tcp_receive(strangers[i], 100, &in) ? 1 : 0;
-    EXPECT_LE(in.size(), 7u) << "a stranger was told more than an alert";
-  }
-  EXPECT_LE(open, TcpStrangers::kStrangersMax);
-  ranks.greet(0, 1);
-}
-
-// Given a crowd at a rank's port each of whom repeats what a rank once said, which costs the rank a
-// key exchange, expect it to hear a few of them at a time, and messages in between.
-TEST(TcpTransport, strangers_keep_no_message_waiting) {
-  Watched watched;
-  const std::string& said = watched.middle->said_there;
-  ASSERT_GT(said.size(), 5u);
-  const size_t record_bytes =
-      5 + static_cast<uint8_t>(said[3]) * 256u + static_cast<uint8_t>(said[4]);
-  const std::string hello = said.substr(0, record_bytes);
-  TcpTransport& rank = *watched.ranks.at[1];
-  conformance::Recorder& heard = watched.ranks.heard[1];
-  // As many messages, one a pass; the longest pass.
-  const auto pass = [&](int count, uint64_t strangers_max) {
-    int64_t longest_ns = 0;
-    for (int i = 0; i < count; ++i) {
-      watched.ranks.send(0, 1, 100);
-      watched.ranks.at[0]->poll(watched.ranks.heard[0]);
-      watched.middle->pass();
-      const uint64_t messages = heard.received[0], strangers = rank.stats().strangers_dropped;
-      const int64_t from_ns = SteadyClock().now_ns();
-      rank.poll(heard);
-      longest_ns = std::max(longest_ns, SteadyClock().now_ns() - from_ns);
-      EXPECT_EQ(heard.received[0], messages + 1);
-      EXPECT_LE(rank.stats().strangers_dropped, strangers + strangers_max);
-    }
-    return longest_ns;
-  };
-  const int64_t alone_ns = pass(100, 0);
-  std::vector<UniqueFd> crowd;
-  for (int i = 0; i < 200; ++i) {
-    crowd.push_back(call(where(rank)));
-    std::string words = hello;
-    ASSERT_TRUE(tcp_send(crowd.back(), &words));
-  }
-  // Who has nobody at his port looks there when he finds no message.
-  for (int i = 0; i < 17; ++i) rank.poll(heard);
-  const int64_t beside_ns = pass(100, TcpStrangers::kAcceptsPerPass);
-  EXPECT_GE(rank.stats().strangers_dropped, 200 - TcpStrangers::kStrangersMax);
-  std::printf(
-      "report: longest of 100 passes: %.0f us, %.0f us with 200 recorded hellos at the port\n",
-      1e-3 * static_cast<double>(alone_ns), 1e-3 * static_cast<double>(beside_ns));
-}
 
 // Given ranks that both send their first message before either has heard of the other, a hundred
 // times, expect one connection and every message.

@@ -70,13 +70,13 @@ inline TcpRanks make_tcp_ranks(uint32_t world, TcpOptions common = tcp_options(0
 using TcpRailRanks = std::vector<std::unique_ptr<TcpRails>>;
 
 // Not yet introduced; `rails` of each, all over loopback.
-inline TcpRailRanks make_tcp_rails(uint32_t world, size_t rails,
-                                   TcpOptions common = tcp_options(0, 1)) {
+inline TcpRailRanks make_tcp_rails(uint32_t world, size_t rails, const Clock* clock = nullptr) {
+  TcpOptions common = tcp_options(0, 1);
   TcpRailRanks ranks(world);
   common.world = world;
   for (common.rank = 0; common.rank < world; ++common.rank) {
     const std::vector<std::string> more_devices(rails - 1, "lo");
-    const Status status = TcpRails::create(common, more_devices, &ranks[common.rank]);
+    const Status status = TcpRails::create(common, more_devices, &ranks[common.rank], clock);
     EXPECT_TRUE(status.ok()) << status.message();
   }
   return ranks;
