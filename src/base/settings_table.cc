@@ -25,8 +25,7 @@ constexpr SettingRow kRows[] = {
      .standard = "0",
      .max = PARALLAX_WORLD_MAX - 1,
      .sources = kPerRank,
-     .help = "This rank, 0..world-1. Used, with world, by a program that gives neither of them "
-             "and no allgather.",
+     .help = "This rank. Used, with world, by a program that gives neither and no allgather.",
      .number32 = &Options::rank},
     {.name = "world",
      .type = SettingType::kNumber,
@@ -171,8 +170,7 @@ constexpr SettingRow kRows[] = {
      .standard = "auto",
      .choices = "auto|hybrid|ps|ar",
      .sources = kEverywhere,
-     .help = "Where managed variables lie: by measurement, by their form, all sharded, all "
-             "mirrored. The same on every rank.",
+     .help = "Where managed variables lie; see planning.md. The same on every rank.",
      .number32 = &Options::plan_mode},
     {.name = "plan_after_steps",
      .type = SettingType::kNumber,
@@ -187,18 +185,14 @@ constexpr SettingRow kRows[] = {
      .type = SettingType::kText,
      .standard = "",
      .sources = kEverywhere,
-     .help = "PATTERN=WAY[; PATTERN=WAY...]: variables whose names are of a shell's pattern lie or "
-             "travel so: sharded, mirrored, allreduce, allgatherv, reduce_rows, made_dense or "
-             "push_pull. The first pattern that a variable can follow; its own pin goes before. "
-             "The same on every rank.",
+     .help = "PATTERN=WAY[; ...]: pins by name, as planning.md has them. The same on every rank.",
      .text = &Options::pins},
     {.name = "sparse_as_dense",
      .type = SettingType::kSwitch,
      .standard = "0",
      .max = 1,
      .sources = kEverywhere,
-     .help = "1: variables with row ids that no pin says otherwise of are reduced whole, as dense "
-             "ones (Horovod's sparse_as_dense). The same on every rank.",
+     .help = "1: what has row ids and no pin is reduced whole. The same on every rank.",
      .number32 = &Options::sparse_as_dense},
     {.name = "deterministic",
      .type = SettingType::kSwitch,
@@ -246,8 +240,7 @@ constexpr SettingRow kRows[] = {
      .standard = "on",
      .choices = "on|off",
      .sources = kOutside,
-     .help = "Between hosts, a pull posted while a step ends gets the rows that the step leaves "
-             "alone before the commit (on), or asks after it (off): the same values."},
+     .help = "Between hosts, rows that a step leaves alone are given before its commit."},
     {.name = "costs",
      .type = SettingType::kText,
      .standard = "measured",
