@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "dense.h"
+#include "mpi_rank.h"
 #include "mpi_servers.h"
 
 namespace parallax::peers {
@@ -65,14 +66,5 @@ class Mpi final : public FloatDense {
 // FOLDER
 int main(int count, char** all) {
   using namespace parallax::peers;
-  MPI_Init(&count, &all);
-  int rank = 0, world = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &world);
-  {
-    Mpi mpi(static_cast<uint32_t>(rank), static_cast<uint32_t>(world));
-    serve(mpi, static_cast<uint32_t>(rank), argument(count, all, 1));
-  }
-  MPI_Finalize();
-  return 0;
+  return serve_rank_of_mpi<Mpi>(count, all);
 }

@@ -3,6 +3,7 @@
 // takes and whether it yields is said to mpirun.
 #include <map>
 
+#include "mpi_rank.h"
 #include "mpi_ways.h"
 
 namespace parallax::peers {
@@ -69,14 +70,5 @@ class MpiSparse final : public Sparse {
 // FOLDER
 int main(int count, char** all) {
   using namespace parallax::peers;
-  MPI_Init(&count, &all);
-  int rank = 0, world = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &world);
-  {
-    MpiSparse mpi(static_cast<uint32_t>(rank), static_cast<uint32_t>(world));
-    serve(mpi, static_cast<uint32_t>(rank), argument(count, all, 1));
-  }
-  MPI_Finalize();
-  return 0;
+  return serve_rank_of_mpi<MpiSparse>(count, all);
 }
