@@ -455,10 +455,10 @@ typedef struct parallax_buffer_options {
  * while the call's request is pending, other processes write into its slices, and into no byte
  * beside them. The request is complete once they have, or once they are lost and can neither take
  * nor write anything there any more: pages that they could write are then this process's own, which
- * a forked child does not share (docs/adr/0055). Not in parts of a job (parallax_split), where
- * messages go as for any memory. Ends with parallax_buffer_free, or when the job has been closed
- * and the last of its requests released; pointers into it are dangling then. NULL options: all
- * zero. With memory CUDA it is memory of the device (cuMemAlloc), which only devices read and
+ * a forked child does not share (docs/adr/0055). So in parts of a job (parallax_split) too, of which
+ * a rank may be in 16 at once; in more, messages go as for any memory. Ends with
+ * parallax_buffer_free, or when the job has been closed and the last of its requests released;
+ * pointers into it are dangling then. NULL options: all zero. With memory CUDA it is memory of the device (cuMemAlloc), which only devices read and
  * write; to free it waits for what the device does. INVALID and UNSUPPORTED name the field; LIMIT:
  * no memory or descriptor, with the number of bytes; IO: the device failed. Does not block, but for
  * a device's memory to be zero. Since 0.2.0. */

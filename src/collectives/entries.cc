@@ -18,24 +18,26 @@ uint64_t in_lines(uint64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes
 }  // namespace
 
 Entries::Entries(const Columns& columns, Boards* boards)
-    : rank_(columns.rank()), transport_boards_(boards) {
-  const uint32_t world = columns.world();
-  if (boards == nullptr || world < 2 || world > kEntryRanksMax || columns.host_count() > 1) {
-    return;
-  }
+    : rank_(columns.rank()), world_(columns.world()), transport_boards_(boards) {
+  const bool few = world_ >= 2 && world_ <= kEntryRanksMax;
+  if (boards != nullptr && few && columns.host_count() == 1) bytes_ = boards->bytes();
+}
+
+void Entries::find_boards() {
+  if (bytes_ == 0 || usable()) return;
   std::vector<const std::byte*> by_rank;
-  for (uint32_t rank = 0; rank < world; ++rank) {
-    by_rank.push_back(rank == rank_ ? boards->own() : boards->of(rank));
+  for (uint32_t rank = 0; rank < world_; ++rank) {
+    by_rank.push_back(rank == rank_ ? transport_boards_->own() : transport_boards_->of(rank));
     if (by_rank.back() == nullptr) return;
   }
-  own_ = boards->own();
+  own_ = transport_boards_->own();
   boards_ = std::move(by_rank);
 }
 
 EntryPlace Entries::take(uint64_t bytes, uint32_t head) {
-  if (!usable() || bytes > Boards::kBytes) return {};
+  if (bytes > bytes_) return {};
   const uint64_t stride = in_lines(head + bytes);
-  if (2 * stride > Boards::kBytes - used_bytes_) return {};
+  if (2 * stride > bytes_ - used_bytes_) return {};
   const EntryPlace place = {.offset = static_cast<uint32_t>(used_bytes_),
                             .stride = static_cast<uint32_t>(stride),
                             .head = head};
@@ -44,6 +46,7 @@ EntryPlace Entries::take(uint64_t bytes, uint32_t head) {
 }
 
 EntryPlace Entries::reserve(uint32_t variable, uint64_t bytes) {
+  if (!usable()) return {};
   if (of_variables_.size() <= variable) of_variables_.resize(variable + 1);
   EntryPlace& place = of_variables_[variable];
   if (place.exists()) return place;

@@ -68,12 +68,15 @@ class Entries {
   Entries(const Entries&) = delete;
   Entries& operator=(const Entries&) = delete;
 
+  // Once all ranks of the group are there, before its first variables.
+  void find_boards();
   // All ranks of the group reach each other's boards. The same at all of them.
   bool usable() const { return !boards_.empty(); }
 
   // Between steps, in the same order at all ranks: an entry of so many bytes for the variable,
   // which keeps it. One that does not exist: there is no room, or it is not usable().
   EntryPlace reserve(uint32_t variable, uint64_t bytes);
+  // Before any variable's, and before it is usable(), which says whether votes go there.
   EntryPlace reserve_votes(uint64_t bytes);
 
   // All of the group's variables have one, and go so; not any more once one does not.
@@ -130,8 +133,9 @@ class Entries {
   EntryPlace take(uint64_t bytes, uint32_t head);
   bool ask();
 
-  const uint32_t rank_;
+  const uint32_t rank_, world_;
   Boards* const transport_boards_;
+  uint64_t bytes_ = 0;  // of each board; 0: there are none, or not for such a group
   std::byte* own_ = nullptr;
   std::vector<const std::byte*> boards_;  // by rank; none: not usable
   std::vector<EntryPlace> of_variables_;

@@ -38,7 +38,7 @@ AllVotes::AllVotes(Group& group, Outbox& outbox, Ballots& ballots)
 
 void AllVotes::tell(const Vote& vote, const StepRates& rates) {
   const uint64_t step = all_.round();
-  if (place_.exists()) {
+  if (on_boards()) {
     write(step, vote, rates);
   } else {
     send(step, vote, rates);
@@ -93,7 +93,7 @@ void AllVotes::send(uint64_t step, const Vote& vote, const StepRates& rates) {
 
 bool AllVotes::take(uint32_t from, const Section& section) {
   const uint64_t step = section.header.step;
-  if (place_.exists() || section.header.part > 1) return false;
+  if (on_boards() || section.header.part > 1) return false;
   // Control of a peer comes in the order of its sending, so parts are there before their vote.
   if (section.header.part != 0) {
     return all_.awaits(from, step) && ballot(step).rates.merge_part(section.payload, world());
@@ -146,7 +146,7 @@ bool AllVotes::read(uint32_t from, uint64_t step) {
 }
 
 Status AllVotes::take_complete(bool* complete) {
-  if (place_.exists() && all_.joined() && !awaits_) {
+  if (on_boards() && all_.joined() && !awaits_) {
     awaits_ = read_entries().awaits;
     if (awaits_) group_.entries().await(this);
   }
@@ -168,7 +168,7 @@ std::vector<uint32_t> AllVotes::missing() const {
 }
 
 uint64_t AllVotes::told_in() const {
-  if (!place_.exists()) return all_.told_in();
+  if (!on_boards()) return all_.told_in();
   for (const uint64_t step : {all_.round() + 1, all_.round()}) {
     for (uint32_t each = 0; each < world(); ++each) {
       if (each != rank() && on_board(each, step)) return step;

@@ -60,8 +60,9 @@ class AllVotes final : private EntryReader {
   uint32_t rank() const { return group_.columns().rank(); }
   uint32_t world() const { return group_.columns().world(); }
   Ballot& ballot(uint64_t step) { return ballots_[StepWindow::slot(step)]; }
+  bool on_boards() const { return place_.exists() && group_.entries().usable(); }
   bool on_board(uint32_t rank, uint64_t step) const {
-    return place_.exists() && group_.entries().kind(rank, place_, step) != EntryKind::kNone;
+    return on_boards() && group_.entries().kind(rank, place_, step) != EntryKind::kNone;
   }
   void write(uint64_t step, const Vote& vote, const StepRates& rates);
   void send(uint64_t step, const Vote& vote, const StepRates& rates);
@@ -72,7 +73,7 @@ class AllVotes final : private EntryReader {
   Outbox& outbox_;
   Ballots& ballots_;
   AllSync all_;
-  const EntryPlace place_;         // none: in messages
+  const EntryPlace place_;         // if entries are usable; else, or none: in messages
   bool awaits_ = false;            // the entries know it as a reader
   uint32_t garbled_ = UINT32_MAX;  // who has told what is no vote
   Vote said_;                      // to read one: it is large

@@ -95,6 +95,7 @@ std::vector<uint64_t> staged_bytes(std::span<const std::unique_ptr<VariableRunti
 }  // namespace
 
 Status Group::add(std::span<const Variable* const> variables, uint64_t finished) {
+  entries_->find_boards();
   const size_t first = runtimes_.size();
   for (const Variable* variable : variables) {
     if (variable->ids_declared()) with_ids_.push_back(size());

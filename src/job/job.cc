@@ -256,7 +256,7 @@ Status Job::make_transports(bool one_machine, Endpoint* mine, std::unique_ptr<Sh
                             std::unique_ptr<NetworkTransport>* network) {
   if (hosts_.ranks_of[hosts_.host_of[options_.rank]].size() > 1) {
     // Descriptors on their way are bounded for a user: none of what nobody would use.
-    has_boards_ &= hosts_.ranks_of.size() == 1 && hosts_.host_of.size() <= kEntryRanksMax;
+    for (const auto& ranks : hosts_.ranks_of) has_boards_ &= ranks.size() <= kEntryRanksMax;
     PARALLAX_RETURN_IF_ERROR(ShmTransport::create(
         {.rank = options_.rank, .clock = &clock_, .boards = has_boards_}, shm));
     mine->shm_address = (*shm)->address();

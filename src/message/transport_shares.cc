@@ -3,6 +3,7 @@
 #include "message/transport_shares.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -56,7 +57,7 @@ class TransportShares::Share : public Transport, private RemoteWrites {
 class TransportShares::Whole final : public Share {
  public:
   using Share::send;
-  using Share::Share;
+  explicit Whole(TransportShares& shares) : Share(shares), boards_(shares.transport_) {}
   bool writable(uint32_t to) const override { return transport().writable(to); }
   Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override {
     return transport().send(to, segments, cookie);
@@ -70,14 +71,22 @@ class TransportShares::Whole final : public Share {
   bool arm() override { return transport().arm(); }
   void forget(uint32_t rank) override { transport().forget(rank); }
   PeerMemory* peer_memory() override { return shares_.left_ ? nullptr : transport().peer_memory(); }
-  Boards* boards() override { return shares_.left_ ? nullptr : transport().boards(); }
+  Boards* boards() override {
+    return shares_.left_ || transport().boards() == nullptr ? nullptr : &boards_;
+  }
+
+ private:
+  WholeBoards boards_;
 };
 
 class TransportShares::Part final : public Share {
  public:
-  Part(TransportShares& shares, uint64_t place, std::span<const uint32_t> ranks)
+  Part(TransportShares& shares, uint64_t place, uint32_t epoch, std::span<const uint32_t> ranks)
       : Share(shares), place_(place), ranks_(ranks.begin(), ranks.end()) {
     for (uint32_t i = 0; i < ranks_.size(); ++i) number_of_[ranks_[i]] = i;
+    if (shares.left_ || transport().boards() == nullptr) return;
+    boards_.emplace(transport(), shares.regions_, epoch, ranks_);
+    memory_.emplace(transport(), *boards_, ranks_);
   }
 
   bool writable(uint32_t to) const override { return transport().writable(ranks_[to]); }
@@ -103,6 +112,14 @@ class TransportShares::Part final : public Share {
   int wait_fd() const override { return -1; }
   bool arm() override { return true; }
   void forget(uint32_t) override {}
+  // By the words on boards it takes back what it lends, so it has both or neither.
+  PeerMemory* peer_memory() override {
+    return shares_.left_ || !memory_ || transport().peer_memory() == nullptr ? nullptr : &*memory_;
+  }
+  Boards* boards() override { return shares_.left_ || !boards_ ? nullptr : &*boards_; }
+  void leave_boards() {
+    if (!shares_.left_ && boards_) boards_->give_back();
+  }
 
   // False: the sender is not of this part.
   bool deliver(uint32_t job_rank, std::span<const std::byte> message) {
@@ -122,6 +139,8 @@ class TransportShares::Part final : public Share {
   const uint64_t place_;
   const std::vector<uint32_t> ranks_;                 // the job's numbers, by the part's
   std::unordered_map<uint32_t, uint32_t> number_of_;  // and back
+  std::optional<PartBoards> boards_;                  // none: ranks have no boards
+  std::optional<PartPeerMemory> memory_;
   Receiver* receiver_ = nullptr;
 };
 
@@ -138,7 +157,7 @@ Transport* TransportShares::add(uint32_t epoch, std::span<const uint32_t> ranks)
   const auto free = std::find(places_.begin(), places_.end(), nullptr);
   const auto place = static_cast<uint64_t>(free - places_.begin());
   if (free == places_.end()) places_.push_back(nullptr);
-  entry->second = std::make_unique<Part>(*this, place + 1, ranks);
+  entry->second = std::make_unique<Part>(*this, place + 1, epoch, ranks);
   places_[place] = entry->second.get();
   return entry->second.get();
 }
@@ -147,6 +166,7 @@ void TransportShares::remove(uint32_t epoch) {
   const auto found = parts_.find(epoch);
   PARALLAX_CHECK(found != parts_.end());
   places_[found->second->place() - 1] = nullptr;
+  found->second->leave_boards();
   parts_.erase(found);
 }
 

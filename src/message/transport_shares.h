@@ -7,7 +7,8 @@
 // The whole job's share reads for all: its poll() delivers messages and completions to whomever
 // they are for. It alone learns of losses, since who is alive is the job's concern, and it gets
 // what belongs to no group: a group that has ended, another job, a stranger. A part's share reads
-// nothing by itself and forgets nobody.
+// nothing by itself and forgets nobody. What ranks of a host read of each other where it lies is
+// divided as part_memory.h has it.
 //
 // Owned by who drives the groups; threads and blocking as in transport.h.
 #ifndef PARALLAX_MESSAGE_TRANSPORT_SHARES_H_
@@ -22,6 +23,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "message/part_memory.h"
 #include "transport/transport.h"
 #include "world/host_map.h"
 
@@ -65,6 +67,7 @@ class TransportShares final : private Receiver {
   Transport& transport_;
   bool left_ = false;
   const Watch watch_;
+  BoardRegions regions_;
   std::unique_ptr<Whole> whole_;
   Receiver* whole_receiver_ = nullptr;                         // during its poll()
   std::unordered_map<uint32_t, std::unique_ptr<Part>> parts_;  // by epoch

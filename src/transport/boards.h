@@ -23,7 +23,7 @@
 namespace parallax {
 
 // Of each board: addresses alone, until pages are touched.
-inline constexpr size_t kBoardBytes = size_t{4} << 20;
+inline constexpr size_t kBoardBytes = size_t{13} << 20;
 // What of it is the transport's, at the beginning.
 inline constexpr size_t kBoardHeadBytes = 4096;
 
@@ -37,8 +37,11 @@ class Boards {
  public:
   static constexpr size_t kBytes = kBoardBytes - kBoardHeadBytes;
 
-  // Of kBytes, from the beginning of a page on, zero as the rank begins; until the transport ends.
+  // From the beginning of a page on, zero as the rank begins; until the transport ends. Null: this
+  // rank has no share.
   virtual std::byte* own() = 0;
+  // Of them, what is there to be used: all, or a group's share (message/part_memory.h).
+  virtual size_t bytes() const { return kBytes; }
   // Another rank's, which stays mapped whatever becomes of that rank. Null: it has none here.
   virtual const std::byte* of(uint32_t rank) const = 0;
   // Something was written to this rank's since the last call. Who polls without a sleep looks at

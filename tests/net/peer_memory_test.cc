@@ -73,13 +73,13 @@ std::unique_ptr<RankJob> readers(std::vector<uint32_t> host_of, uint64_t element
                                                   .program = "reader"});
 }
 
-// Given ranks of one host, and of two, expect right totals, and each rank that sums for others of
-// its host to have read what they have, and written the totals there. Over two hosts that is the
-// first of each.
-TEST(ReadBuffers, give_the_totals) {
+// Expects right totals, and each rank that sums for others of its host to have read what they have,
+// and written the totals there. Over two hosts that is the first of each.
+void expect_totals(const std::string& part) {
   for (const std::vector<uint32_t>& host_of : {std::vector<uint32_t>{0, 0}, {0, 0, 0}, {0, 1, 0}}) {
     constexpr uint64_t kElements = 300'007;
-    const std::unique_ptr<RankJob> running = readers(host_of, kElements, {"--steps", "20"});
+    const std::unique_ptr<RankJob> running =
+        readers(host_of, kElements, {"--steps", "20", "--part", part});
     RankJob& job = *running;
     job.start_all();
     ASSERT_TRUE(job.wait_exit(kPatience)) << "still running";
@@ -89,7 +89,7 @@ TEST(ReadBuffers, give_the_totals) {
       const uint64_t read = std::stoull(job.rank(rank).line("read ").value_or("0"));
       if (alone) {
         EXPECT_EQ(read, 0u) << "rank " << rank;
-      } else if (rank == 0 || host_of.back() == host_of[1]) {
+      } else if (rank == (part == "0" ? 0 : 2) || host_of.back() == host_of[1]) {
         EXPECT_GT(read, kElements * sizeof(float)) << "rank " << rank;
         const uint64_t wrote = std::stoull(job.rank(rank).line("wrote ").value_or("0"));
         EXPECT_GT(wrote, kElements * sizeof(float)) << "rank " << rank;
@@ -97,6 +97,12 @@ TEST(ReadBuffers, give_the_totals) {
     }
   }
 }
+
+// Given ranks of one host, and of two.
+TEST(ReadBuffers, give_the_totals) { expect_totals("0"); }
+
+// Given a part of the job that has all of its ranks, in the other order.
+TEST(ReadBuffers, give_the_totals_of_parts) { expect_totals("1"); }
 
 // Given slices of one call that lie one behind the other, which begin and end anywhere in a page,
 // expect every total to be written where its addends lay, but for the page that has the last of
@@ -151,7 +157,9 @@ TEST(ReadBuffers, are_their_owners_as_a_reader_is_gone) {
                   {"--steps", "1000000", "--dies", "1", "--how", stop ? "stop" : "kill",
                    "--after-us", std::to_string(300 + apart_us * i),
                    // Every other time with pages that several loans share.
-                   "--variables", i % 2 == 0 ? "1" : "9"});
+                   "--variables", i % 2 == 0 ? "1" : "9",
+                   // And those behind the half of them in a part.
+                   "--part", i < moments / 2 ? "0" : "1"});
       RankJob& job = *running;
       job.start_all();
       EXPECT_TRUE(job.wait_until(

@@ -13,6 +13,7 @@
 
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ constexpr char kUsage[] =
     "  --variables N    that lie one behind the other, and are reduced by one call: 1\n"
     "  --steps N        at most\n"
     "  --lease-ms N     of the job\n"
+    "  --part 1         in a part of the job that has all of its ranks, the last one first\n"
     "  --dies R         one rank too many: none\n"
     "  --how kill|stop  --after-us N   from the third step on\n";
 
@@ -99,12 +101,22 @@ std::vector<parallax_slice_t> register_all(parallax::Job& job, float* values, si
   return slices;
 }
 
+// The ranks of the job from the last to the first.
+parallax::Job part_of(parallax::Job& job, uint32_t world) {
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = world; rank-- > 0;) ranks.push_back(rank);
+  return job.split(ranks.data(), ranks.size());
+}
+
 int run(const program::Settings& settings) {
   program::Rank rank(settings);
   parallax_options_t options = rank.options();
   options.lease_ms = static_cast<uint32_t>(settings.number("lease-ms", 2000));
   options.timeout_ms = 60000;
-  parallax::Job job(options);
+  parallax::Job whole(options);
+  std::optional<parallax::Job> part;
+  if (settings.number("part", 0) != 0) part = part_of(whole, rank.world());
+  parallax::Job& job = part ? *part : whole;
   const size_t elements = settings.number("elements");
   const uint64_t dies = settings.number("dies", rank.world());
   parallax::Buffer buffer = job.buffer(elements * sizeof(float));
@@ -136,7 +148,8 @@ int run(const program::Settings& settings) {
   say("read %llu", stats["local"]["read_bytes"].get<unsigned long long>());
   say("wrote %llu", stats["local"]["written_bytes"].get<unsigned long long>());
   buffer.free();
-  job.close();
+  if (part) part->close();
+  whole.close();
   return 0;
 }
 

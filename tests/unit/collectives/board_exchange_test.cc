@@ -24,6 +24,7 @@ constexpr uint64_t kBoardSizes[] = {1, 2, 13, 14, 15, 300, 1170};
 struct BoardRank {
   BoardRank(const HostMap& hosts, uint32_t rank, Outbox& outbox, uint64_t elements, SumType sum)
       : columns(hosts, rank), entries(columns, outbox.boards()) {
+    entries.find_boards();
     const Partition partition(elements, 1, false, SlotMap::of_ranks(columns.world(), 1), 0);
     const EntryPlace place = entries.reserve(0, elements * bytes_of_sum(sum));
     EXPECT_TRUE(place.exists());

@@ -21,7 +21,9 @@ namespace {
 // A rank's entries.
 struct EntriesRank {
   EntriesRank(const HostMap& hosts, uint32_t rank, Outbox& outbox)
-      : columns(hosts, rank), entries(columns, outbox.boards()) {}
+      : columns(hosts, rank), entries(columns, outbox.boards()) {
+    entries.find_boards();
+  }
   bool on_section(uint32_t, const Section&) { return false; }
   const Columns columns;
   Entries entries;

@@ -174,6 +174,58 @@ TEST(JobGroups, OverlappingGroupsTrainEachByItself) {
   }
 }
 
+// Given groups of one host that overlap, of which some are closed and others opened in their place,
+// more in all than a board has regions, expect steps without a message, and no word of a group
+// that is over to be taken for one of the next.
+TEST(JobGroups, SmallStepsOfPartsOfAHostGoOnBoards) {
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    WorldOptions options = {.hosts = {0, 0, 0, 0}};
+    options.seed = seed;
+    GroupsWorld world(options);
+    uint64_t messages = 0;
+    for (const uint32_t rank : kAll) {
+      world.transport(rank).tap([&messages](uint32_t, std::span<const Segment>) { ++messages; });
+    }
+    const auto walk = [&world](const Ranks& members, uint32_t group) {
+      int64_t sum = 0;
+      std::vector<Walk> walks;
+      for (const uint32_t rank : members) {
+        sum += rank + group;
+        walks.push_back({.engine = &world.engine_of(rank, group), .steps_left = 4});
+      }
+      return world.run_until([&] {
+        bool over = true;
+        for (size_t i = 0; i < walks.size(); ++i) {
+          walks[i].move(members[i] + group, sum, members.size());
+          EXPECT_FALSE(walks[i].wrong) << walks[i].step;
+          over &= walks[i].over();
+        }
+        return over;
+      });
+    };
+    world.commit(kAll, 0);
+    for (uint32_t round = 0; round < kBoardPartsMax; ++round) {
+      std::vector<std::pair<Ranks, uint32_t>> parts;
+      for (const Ranks& ranks : kOverlapping) {
+        parts.emplace_back(ranks, world.split(ranks));
+        world.commit(ranks, parts.back().second);
+      }
+      const uint64_t before = messages;
+      for (const auto& [members, part] : parts) ASSERT_TRUE(walk(members, part));
+      ASSERT_TRUE(walk(kAll, 0));
+      EXPECT_EQ(messages, before) << round;
+      for (const auto& [members, part] : parts) {
+        world.close(members, part);
+        for (const uint32_t rank : members) {
+          world.groups(rank).let_go(part);
+          world.groups(rank).retire(part);
+          world.groups(rank).collect();
+        }
+      }
+    }
+  }
+}
+
 TEST(JobGroups, APartNumbersItsRanksByTheList) {
   GroupsWorld world({.hosts = {0, 0, 1, 1}});
   const uint32_t part = world.split({3, 0});

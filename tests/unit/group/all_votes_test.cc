@@ -20,6 +20,7 @@ namespace {
 struct VotesRank {
   VotesRank(const HostMap& hosts, uint32_t rank, Outbox& outbox)
       : group(first_view(hosts), rank, {}, outbox, compute), votes(group, outbox, ballots) {
+    EXPECT_TRUE(group.add({}, 0).ok());
     votes.begin_at(1);
   }
   bool on_section(uint32_t from, const Section& section) { return votes.take(from, section); }
