@@ -19,12 +19,14 @@
 #define PARALLAX_VARIABLE_PARTITION_H_
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <numeric>
 #include <span>
 
 #include "base/divisor.h"
+#include "base/vector_code.h"
 #include "world/slot_map.h"
 
 namespace parallax {
@@ -58,6 +60,33 @@ class RowPermutation {
       row ^= row >> shift_;
     } while (row >= size_);
     return row;
+  }
+  // The same of some rows at once, in place and in vectors: how many walks one takes cannot be
+  // foreseen, so all walk until the last has arrived. Of no more than 2^32 rows, whose walk is one
+  // of 32 bits.
+  template <size_t kCount>
+  void row_keys(std::array<uint32_t, kCount>* rows) const {
+    uint32_t* const at = rows->data();
+    const auto last = static_cast<uint32_t>(size_ - 1), mask = static_cast<uint32_t>(mask_);
+    const auto walk = [mask, shift = shift_](uint32_t row) {
+      row ^= row >> shift;
+      row = (row * static_cast<uint32_t>(kA)) & mask;
+      row ^= row >> shift;
+      row = (row * static_cast<uint32_t>(kB)) & mask;
+      return row ^ row >> shift;
+    };
+    in_vectors([=] {
+      for (size_t i = 0; i < kCount; ++i) at[i] = walk(at[i]);
+      while (true) {
+        uint32_t outside = 0;
+        for (size_t i = 0; i < kCount; ++i) outside |= at[i] > last ? UINT32_MAX : 0;
+        if (outside == 0) return;
+        for (size_t i = 0; i < kCount; ++i) {
+          const uint32_t on = walk(at[i]);
+          at[i] = at[i] > last ? on : at[i];
+        }
+      }
+    });
   }
 
   uint64_t row(uint64_t row_key) const {
@@ -113,6 +142,11 @@ class Partition {
   // Rows.
   uint32_t row_key_of(uint64_t row) const {
     return static_cast<uint32_t>(permutation_.row_key(row));
+  }
+  // Of some rows, in place: all of them exist.
+  template <size_t kCount>
+  void row_keys_of(std::array<uint32_t, kCount>* rows) const {
+    permutation_.row_keys(rows);
   }
   uint64_t row_of(uint32_t row_key) const { return permutation_.row(row_key); }
   // For every row of a step: two multiplications and a lookup.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <vector>
 
@@ -44,6 +45,30 @@ TEST(RowPermutation, InvertsNearTheLargestSize) {
     ASSERT_LT(row_key, UINT32_MAX);
     ASSERT_EQ(permutation.row(row_key), row);
   }
+}
+
+// Given some rows at once, of any size and with every set of vector instructions that there is,
+// expect the row keys that each has by itself.
+TEST(RowPermutation, SomeAtOnceAreAsEachByItself) {
+  const VectorLevel before = vector_level();
+  for (const VectorLevel level : vector_levels()) {
+    set_vector_level(level);
+    for (const uint64_t size : sizes()) {
+      for (const uint64_t of : {size, uint64_t{UINT32_MAX} - size}) {
+        const RowPermutation permutation(of);
+        std::array<uint32_t, 40> rows;
+        for (uint64_t i = 0; i < rows.size(); ++i) {
+          rows[i] = static_cast<uint32_t>(i % 2 == 0 ? i % of : of - 1 - i % of);
+        }
+        const auto given = rows;
+        permutation.row_keys(&rows);
+        for (size_t i = 0; i < rows.size(); ++i) {
+          ASSERT_EQ(rows[i], permutation.row_key(given[i])) << "size " << of;
+        }
+      }
+    }
+  }
+  set_vector_level(before);
 }
 
 // Given the most frequent rows of a vocabulary (the first ones), expect owners to share them.
