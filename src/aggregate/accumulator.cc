@@ -89,6 +89,7 @@ void RowAccumulator::lay_out(Arena& arena, const RowAccumulatorOptions& options)
       options.ordered ? std::accumulate(most.begin() + 1, most.end(), uint64_t{0}) : 0;
   sources_.lay_out(arena, std::move(most), options.ordered);
   index_.lay_out(arena, options.rows_max);
+  if (options.scratch != nullptr) options.scratch->need(options.rows_max);
   row_keys_ = arena.take<uint32_t>(options.rows_max);
   values_ = arena.take<std::byte>(options.rows_max * row_bytes_);
   if (options.rows_stay) places_ = arena.take<const std::byte*>(options.rows_max);
@@ -101,6 +102,9 @@ void RowAccumulator::lay_out(Arena& arena, const RowAccumulatorOptions& options)
 void RowAccumulator::clear() {
   sources_.clear();
   index_.clear();
+  in_scratch_ = false;
+  joined_max_ = 0;
+  count_ = 0;
   reorder_.clear();
   rows_here_ = 0;
 }
@@ -121,6 +125,8 @@ bool RowAccumulator::sum(uint32_t count, std::span<const std::byte> payload) {
   const std::byte* values = row_keys + sizeof(uint32_t) * count;
   std::array<uint32_t, kRowsTogether> keys = {};
   std::array<const std::byte*, kRowsTogether> rows = {};
+  if (in_scratch_) insert_all(index_);
+  in_scratch_ = false;
   return with_sum_type(options_.sum, [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (uint32_t first = 0; first < count; first += kRowsTogether) {
@@ -128,29 +134,60 @@ bool RowAccumulator::sum(uint32_t count, std::span<const std::byte> payload) {
       // By memcpy: messages promise no alignment.
       std::memcpy(keys.data(), row_keys + first * sizeof(uint32_t), together * sizeof(uint32_t));
       for (uint32_t i = 0; i < together; ++i, values += row_bytes_) rows[i] = values;
-      if (!sum_some<T>(std::span(keys).first(together), rows.data(), false)) return false;
+      if (!sum_some<T>(index_, std::span(keys).first(together), rows.data(), false)) return false;
     }
     return true;
   });
 }
 
 bool RowAccumulator::join(std::span<const uint32_t> row_keys, const std::byte* const* rows) {
+  RowIndex& index = index_of_joined();
   return with_sum_type(options_.sum, [&](auto tag) {
-    return sum_some<typename decltype(tag)::type>(row_keys, rows, options_.rows_stay);
+    return sum_some<typename decltype(tag)::type>(index, row_keys, rows, options_.rows_stay);
   });
 }
 
+// Joined rows are many at a time, and no others come in between, but where it takes several turns.
+RowIndex& RowAccumulator::index_of_joined() {
+  if (options_.scratch == nullptr || index_.size() > 0) return index_;
+  RowIndex* index = in_scratch_ ? options_.scratch->of(this) : nullptr;
+  if (index != nullptr) return *index;
+  index = options_.scratch->begin(this, std::min(joined_max_, options_.rows_max));
+  in_scratch_ = index != nullptr;
+  if (index == nullptr) return index_;
+  insert_all(*index);
+  return *index;
+}
+
+// The rows that are there, into an index that is empty.
+void RowAccumulator::insert_all(RowIndex& index) {
+  std::array<uint32_t, kRowsTogether> slots;
+  for (uint32_t first = 0; first < count_; first += kRowsTogether) {
+    const uint32_t together = std::min(count_ - first, kRowsTogether);
+    PARALLAX_CHECK(index.find_or_insert_each(&row_keys_[first], together, slots.data()));
+  }
+}
+
 template <typename T>
-bool RowAccumulator::sum_some(std::span<const uint32_t> row_keys, const std::byte* const* rows,
-                              bool stay) {
+bool RowAccumulator::sum_some(RowIndex& index, std::span<const uint32_t> row_keys,
+                              const std::byte* const* rows, bool stay) {
+  for (const uint32_t row_key : row_keys) index.prefetch(row_key);
+  std::array<uint32_t, kRowsTogether> slots;
+  const auto count = static_cast<uint32_t>(row_keys.size());
+  // More distinct rows than the ranks registered for.
+  if (!index.find_or_insert_each(row_keys.data(), count, slots.data())) return false;
+  add_rows<T>(row_keys, slots.data(), rows, stay);
+  return true;
+}
+
+template <typename T>
+void RowAccumulator::add_rows(std::span<const uint32_t> row_keys, const uint32_t* slots,
+                              const std::byte* const* rows, bool stay) {
   const size_t elements = options_.row_elements;
-  for (const uint32_t row_key : row_keys) index_.prefetch(row_key);
   for (size_t i = 0; i < row_keys.size(); ++i) {
-    bool inserted;
-    const uint32_t slot = index_.find_or_insert(row_keys[i], &inserted);
-    // More distinct rows than the ranks registered for.
-    if (slot == kNoSlot) return false;
-    if (inserted) {
+    const uint32_t slot = slots[i];
+    if (slot == count_) {
+      ++count_;
       row_keys_[slot] = row_keys[i];
       if (stay) {
         places_[slot] = rows[i];
@@ -164,7 +201,6 @@ bool RowAccumulator::sum_some(std::span<const uint32_t> row_keys, const std::byt
       add_to_sum<T>(reinterpret_cast<T*>(const_cast<std::byte*>(row(slot))), rows[i], elements);
     }
   }
-  return true;
 }
 
 template <typename T>

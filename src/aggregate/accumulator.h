@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "aggregate/row_index.h"
+#include "aggregate/row_scratch.h"
 #include "base/arena.h"
 #include "base/number.h"
 #include "variable/partition.h"
@@ -130,6 +131,8 @@ struct RowAccumulatorOptions {
   uint32_t row_elements = 1;
   bool ordered = false;
   bool rows_stay = false;  // of joined rows those that come once are not copied
+  // By which joined rows are found where none is added; outlives the accumulator. Null: by its own.
+  RowScratch* scratch = nullptr;
   SumType sum = SumType::kF32;
 };
 
@@ -144,7 +147,9 @@ class RowAccumulator {
   // The same of rows that a source has where they can be read, in two parts. That it will give so
   // many; false: it may not.
   [[nodiscard]] bool spend(uint32_t source, uint32_t count) {
-    return !sources_.ended(source) && sources_.spend(source, count);
+    if (sources_.ended(source) || !sources_.spend(source, count)) return false;
+    joined_max_ += count;
+    return true;
   }
   // And then rows of it, kRowsTogether at most, in a call; where sums are ordered, in its turn.
   // Rows are aligned, and begun from +0 as sums are; where they stay they are not to change any
@@ -157,9 +162,10 @@ class RowAccumulator {
   bool contributed() const { return row_count() > 0; }
 
   // Once complete: distinct rows in order of first arrival.
-  uint32_t row_count() const { return index_.size(); }
+  uint32_t row_count() const { return count_; }
   const uint32_t* row_keys() const { return row_keys_.data(); }
-  const RowIndex& index() const { return index_; }
+  // By which each is found; null where that is in the scratch.
+  const RowIndex* index() const { return in_scratch_ ? nullptr : &index_; }
   // One behind the other, unless they stay; then places() has where each is.
   const std::byte* values() const { return options_.rows_stay ? nullptr : values_.data(); }
   const std::byte* const* places() const { return options_.rows_stay ? places_.data() : nullptr; }
@@ -170,8 +176,13 @@ class RowAccumulator {
  private:
   [[nodiscard]] bool sum(uint32_t count, std::span<const std::byte> payload);
   template <typename T>
-  [[nodiscard]] bool sum_some(std::span<const uint32_t> row_keys, const std::byte* const* rows,
-                              bool stay);
+  [[nodiscard]] bool sum_some(RowIndex& index, std::span<const uint32_t> row_keys,
+                              const std::byte* const* rows, bool stay);
+  RowIndex& index_of_joined();
+  void insert_all(RowIndex& index);
+  template <typename T>
+  void add_rows(std::span<const uint32_t> row_keys, const uint32_t* slots,
+                const std::byte* const* rows, bool stay);
   template <typename T>
   T* new_row(uint32_t slot);
   bool is_here(const std::byte* row) const {
@@ -183,6 +194,9 @@ class RowAccumulator {
   size_t row_bytes_ = 0;
   AccumulatorSources sources_;
   RowIndex index_;
+  bool in_scratch_ = false;  // the rows are, and not in `index_`
+  uint64_t joined_max_ = 0;  // rows that are going to be joined
+  uint32_t count_ = 0;
   ReorderBuffer reorder_;
   std::span<uint32_t> row_keys_;
   std::span<std::byte> values_;

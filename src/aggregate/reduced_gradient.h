@@ -26,7 +26,8 @@ struct ReducedGradient {
   uint32_t contributors = 0;  // ranks that gave a slice, where the exchange counts them
   uint32_t row_count = 0;
   const uint32_t* row_keys = nullptr;
-  const RowIndex* index = nullptr;    // of an owner's rows: by which each is found
+  // Of an owner's rows: by which each is found; null where no index is kept.
+  const RowIndex* index = nullptr;
   const std::byte* values = nullptr;  // of `sum`
   // Of rows: where each lies by itself; null: one behind the other at `values`. What lies in other
   // ranks' memory is read as long as HostStaging::readable().

@@ -14,7 +14,9 @@
 
 #include "aggregate/row_index.h"
 #include "aggregate/row_kernels.h"
+#include "aggregate/row_scratch.h"
 #include "base/arena.h"
+#include "base/check.h"
 #include "variable/partition.h"
 
 namespace parallax {
@@ -65,6 +67,8 @@ struct RowCoalescerOptions {
   SumType sum = SumType::kF32;
   bool counted = false;  // they end in one element more, a 1
   bool pieces = false;   // start() and add() are called, too
+  // Of rows: an index that others use, too, where nothing runs beside them; outlives the coalescer.
+  RowScratch* scratch = nullptr;
 };
 
 class RowCoalescer {
@@ -84,8 +88,9 @@ class RowCoalescer {
     const uint64_t rows_max = options.rows_max;
     sum_elements_ = options.row_elements + (options.counted ? 1 : 0);
     index_.lay_out(arena, rows_max);
-    unique_row_keys_ = arena.take<uint32_t>(rows_max);
-    groups_ = arena.take<uint32_t>(rows_max);
+    if (options.scratch != nullptr) options.scratch->need(rows_max);
+    own_row_keys_ = arena.take<uint32_t>(rows_max);
+    own_groups_ = arena.take<uint32_t>(rows_max);
     offsets_ = arena.take<uint32_t>(options.groups + 1);
     if (options.ids_alone || options.pieces) slots_ = arena.take<uint32_t>(rows_max);
     if (!options.ids_alone) return;
@@ -99,8 +104,11 @@ class RowCoalescer {
   template <typename GroupOf>
   void coalesce(const Partition& partition, const RowSlice& first, const RowSlice& more,
                 GroupOf group_of_row_key, std::byte* block) {
-    clear();
-    rows_ = block;
+    begin(first.count + uint64_t{more.count}, block);
+    if (index_in_use_ != &index_) {
+      unique_row_keys_ = options_.scratch->first_numbers();
+      groups_ = options_.scratch->second_numbers();
+    }
     insert(partition, first);
     if (more.count > 0) insert(partition, more);
     place_items(block, group_of_row_key);
@@ -112,10 +120,11 @@ class RowCoalescer {
   template <typename GroupOf>
   void start(const Partition& partition, const RowSlice& slice, GroupOf group_of_row_key,
              std::byte* block) {
-    clear();
-    rows_ = block;
+    begin(slice.count, block);
     std::fill_n(slots_.begin(), slice.count, kNoSlot);
-    insert_ids(partition, slice, [this](uint32_t unique, uint32_t i, bool) { slots_[i] = unique; });
+    insert_ids(partition, slice, [this](const Found& found) {
+      for (uint32_t i = 0; i < found.count; ++i) slots_[found.places[i]] = found.uniques[i];
+    });
     place_items(block, group_of_row_key);
     // Behind group() these are free: they have where each row is added to last.
     for (uint32_t i = 0; i < slice.count; ++i) {
@@ -150,37 +159,40 @@ class RowCoalescer {
   // The same of ids alone, of any number of slices that have rows_max rows together: clear(), then
   // add_ids() of one slice after the other, of which those before it have so many rows, then
   // group(). An item's row is then counted over all of them.
-  void clear() { index_.clear(); }
+  void clear() {
+    index_.clear();
+    index_in_use_ = &index_;
+    unique_row_keys_ = own_row_keys_.data();
+    groups_ = own_groups_.data();
+    count_ = 0;
+  }
   void add_ids(const Partition& partition, const RowIds& ids, uint32_t count, uint32_t before) {
     insert(partition, {ids, count, {}}, before);
   }
   // Stable.
   template <typename GroupOf>
   void group(GroupOf group_of_row_key) {
-    const uint32_t count = index_.size();
+    const uint32_t count = count_;
     std::fill(offsets_.begin(), offsets_.end(), 0);
     for (uint32_t unique = 0; unique < count; ++unique) {
       groups_[unique] = group_of_row_key(unique_row_keys_[unique]);
       ++offsets_[groups_[unique] + 1];
     }
     for (uint32_t g = 0; g < options_.groups; ++g) offsets_[g + 1] += offsets_[g];
-    // Moves each offset on to where the next group begins; the last loop moves them back.
-    for (uint32_t unique = 0; unique < count; ++unique) {
-      const uint32_t item = offsets_[groups_[unique]]++;
-      row_keys_[item] = unique_row_keys_[unique];
-      order_[item] = options_.ids_alone ? slots_[unique] : unique;
+    if (options_.ids_alone) {
+      place_each([this](uint32_t unique) { return slots_[unique]; });
+    } else {
+      place_each([](uint32_t unique) { return unique; });
     }
-    for (uint32_t g = options_.groups; g > 0; --g) offsets_[g] = offsets_[g - 1];
-    offsets_[0] = 0;
   }
 
   // The first row that has this id; for ids alone.
-  uint32_t first_item_of(const Partition& partition, int64_t id) const {
-    return slots_[index_.find(partition.row_key_of(static_cast<uint64_t>(id)))];
+  uint32_t first_item_of(int64_t id) const {
+    return slots_[index_.find(static_cast<uint32_t>(id))];
   }
 
   // Items: distinct rows, grouped.
-  uint32_t item_count() const { return index_.size(); }
+  uint32_t item_count() const { return count_; }
   uint32_t group_first(uint32_t group) const { return offsets_[group]; }
   uint32_t group_count(uint32_t group) const { return offsets_[group + 1] - offsets_[group]; }
   const uint32_t* row_keys() const { return row_keys_; }
@@ -192,23 +204,57 @@ class RowCoalescer {
     int64_t operator[](uint32_t i) const { return i; }
   };
 
+  // Tokens that are looked at together: their ids, and which they are of the slice; and then the
+  // distinct rows that they are of. Those from `begun` on are new, in their order.
+  struct Found {
+    uint32_t count = 0, begun = 0;
+    std::array<uint32_t, kRowsTogether> ids, places, uniques;
+  };
+
+  void begin(uint64_t tokens, std::byte* block) {
+    clear();
+    rows_ = block;
+    if (options_.scratch == nullptr) return;
+    RowIndex* const shared = options_.scratch->begin(this, std::min(tokens, options_.rows_max));
+    if (shared != nullptr) index_in_use_ = shared;
+  }
+
   // Finds the two types once per slice: what it holds, and what that is summed in. Integers are
   // never converted.
   void insert(const Partition& partition, const RowSlice& slice, uint32_t before = 0) {
     if (options_.ids_alone) {
-      return insert_ids(partition, slice,
-                        [this, before](uint32_t unique, uint32_t i, bool inserted) {
-                          if (inserted) slots_[unique] = before + i;
-                        });
+      return insert_ids(partition, slice, [this, before](const Found& found) {
+        uint32_t next = found.begun;
+        for (uint32_t i = 0; i < found.count; ++i) {
+          if (found.uniques[i] == next) slots_[next++] = before + found.places[i];
+        }
+      });
     }
     with_addend_types(slice.values.dtype, options_.sum, [&](auto in, auto sum) {
       using In = typename decltype(in)::type;
       using Sum = typename decltype(sum)::type;
-      insert_ids(partition, slice,
-                 [this, values = slice.values.rows](uint32_t unique, uint32_t i, bool inserted) {
-                   add_row<In, Sum>(unique, values, i, inserted);
-                 });
+      insert_ids(partition, slice, [this, values = slice.values.rows](const Found& found) {
+        add_rows<In, Sum>(found, values);
+      });
     });
+  }
+
+  template <typename In, typename Sum>
+  void add_rows(const Found& found, const std::byte* values) {
+    if constexpr (std::is_same_v<In, float> && std::is_same_v<Sum, float>) {
+      const bool narrow =
+          !options_.counted && with_narrow_width(options_.row_elements, [&](auto width) {
+            add_narrow_rows<width>(reinterpret_cast<float*>(rows_), values, found.uniques.data(),
+                                   found.places.data(), found.count, found.begun);
+          });
+      if (narrow) return;
+    }
+    uint32_t next = found.begun;
+    for (uint32_t i = 0; i < found.count; ++i) {
+      const bool inserted = found.uniques[i] == next;
+      add_row<In, Sum>(found.uniques[i], values, found.places[i], inserted);
+      next += inserted ? 1 : 0;
+    }
   }
 
   template <typename Visit>
@@ -222,33 +268,68 @@ class RowCoalescer {
     }
   }
 
+  // Moves each offset on to where the next group begins; the last loop moves them back.
+  template <typename RowOf>
+  void place_each(RowOf row_of) {
+    for (uint32_t unique = 0; unique < count_; ++unique) {
+      const uint32_t item = offsets_[groups_[unique]]++;
+      row_keys_[item] = unique_row_keys_[unique];
+      order_[item] = row_of(unique);
+    }
+    for (uint32_t g = options_.groups; g > 0; --g) offsets_[g] = offsets_[g - 1];
+    offsets_[0] = 0;
+  }
+
   // Of a block behind its rows.
   template <typename GroupOf>
   void place_items(std::byte* block, GroupOf group_of_row_key) {
-    const size_t rows_bytes = index_.size() * sum_elements_ * bytes_of_sum(options_.sum);
+    const size_t rows_bytes = count_ * sum_elements_ * bytes_of_sum(options_.sum);
     row_keys_ = reinterpret_cast<uint32_t*>(block + rows_bytes);
-    order_ = row_keys_ + index_.size();
+    order_ = row_keys_ + count_;
     group(group_of_row_key);
   }
 
-  // Visits each token that is no padding: visit(its distinct row, its place, the row is new).
+  // Visits the tokens that are no padding, some at a time.
   template <typename Ids, typename Visit>
   void insert_each(const Partition& partition, const Ids& ids, uint32_t count, Visit visit) {
-    std::array<uint32_t, kRowsTogether> row_keys = {};
+    std::array<Found, 2> both = {};  // the next ones are asked of the memory before these are found
+    look_at(ids, 0, count, &both[0]);
     for (uint32_t first = 0; first < count; first += kRowsTogether) {
-      const uint32_t end = std::min(count - first, kRowsTogether) + first;
-      for (uint32_t i = first; i < end; ++i) {
-        if (ids[i] == kPaddingId) continue;
-        row_keys[i - first] = partition.row_key_of(static_cast<uint64_t>(ids[i]));
-        index_.prefetch(row_keys[i - first]);
+      const uint32_t turn = first / kRowsTogether;
+      Found& found = both[turn % 2];
+      if (count - first > kRowsTogether) {
+        look_at(ids, first + kRowsTogether, count, &both[(turn + 1) % 2]);
       }
-      for (uint32_t i = first; i < end; ++i) {
-        if (ids[i] == kPaddingId) continue;
-        bool inserted;
-        const uint32_t unique = index_.find_or_insert(row_keys[i - first], &inserted);
-        if (inserted) unique_row_keys_[unique] = row_keys[i - first];
-        visit(unique, i, inserted);
-      }
+      found.begun = count_;
+      PARALLAX_CHECK(
+          index_in_use_->find_or_insert_each(found.ids.data(), found.count, found.uniques.data()));
+      count_ = index_in_use_->size();
+      note_row_keys(partition, found);
+      visit(found);
+    }
+  }
+
+  // Of the new ones alone.
+  void note_row_keys(const Partition& partition, const Found& found) {
+    std::array<uint32_t, kRowsTogether + 8> fresh = {};  // behind them a place for all others
+    for (uint32_t i = 0; i < found.count; ++i) {
+      fresh[std::min(found.uniques[i] - found.begun, kRowsTogether)] = found.ids[i];
+    }
+    fresh[kRowsTogether] = 0;
+    partition.row_keys_of(&fresh);
+    std::copy_n(fresh.begin(), count_ - found.begun, unique_row_keys_ + found.begun);
+  }
+
+  template <typename Ids>
+  void look_at(const Ids& ids, uint32_t first, uint32_t count, Found* found) const {
+    const uint32_t end = std::min(count - first, kRowsTogether) + first;
+    found->count = 0;
+    for (uint32_t i = first; i < end; ++i) {
+      if (ids[i] == kPaddingId) continue;
+      const auto id = static_cast<uint32_t>(ids[i]);
+      found->ids[found->count] = id;
+      found->places[found->count++] = i;
+      index_in_use_->prefetch(id);
     }
   }
 
@@ -266,12 +347,16 @@ class RowCoalescer {
   RowCoalescerOptions options_;
   size_t sum_elements_ = 1;
   std::byte* rows_ = nullptr;
-  RowIndex index_;
+  RowIndex index_;                    // of ids
+  RowIndex* index_in_use_ = &index_;  // while ids are inserted: or that of the scratch
+  uint32_t count_ = 0;                // of uniques
   // Of ids alone: unique -> row of the slice. In pieces: row of the slice -> unique; in front of
   // those that are still to be added, the ready ones.
   std::span<uint32_t> slots_;
-  std::span<uint32_t> unique_row_keys_;  // unique -> row key
-  std::span<uint32_t> groups_;           // unique -> group; in pieces then, its last row
+  // Of its own, or of the scratch: unique -> row key; unique -> group, in pieces then its last row.
+  uint32_t* unique_row_keys_ = nullptr;
+  uint32_t* groups_ = nullptr;
+  std::span<uint32_t> own_row_keys_, own_groups_;
   std::span<uint32_t> offsets_;
   uint32_t* row_keys_ = nullptr;
   uint32_t* order_ = nullptr;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // RowIndex: row key -> slot, open addressing over a fixed table of at least twice the bound, so a
 // probe is short and nothing is ever allocated. Cleared by counting up a stamp. The table is sized
-// at commit; find_or_insert of a new key past the bound says so instead of growing. Of a few rows
+// at commit; find_or_insert of a new key past the bound says so instead of growing. Who knows that
+// fewer rows come uses as much of it as these need, which stays in the cache. Of a few rows
 // the keys are a list, searched front to back: with thousands of small variables it is the cache
 // lines that cost, and a list has one where a table is hit in half a dozen.
 #ifndef PARALLAX_AGGREGATE_ROW_INDEX_H_
@@ -25,18 +26,23 @@ inline constexpr uint32_t kRowsTogether = 32;
 class RowIndex {
  public:
   void lay_out(Arena& arena, uint64_t slots_max) {
-    slots_max_ = slots_max;
+    laid_out_max_ = slots_max;
     if (slots_max <= kListMax) {
+      slots_max_ = slots_max;
       list_ = arena.take<uint32_t>(kListMax);
       return;
     }
-    const int bits = std::bit_width(std::max<uint64_t>(slots_max, 8) * 2 - 1);
-    entries_ = arena.take<Entry>(uint64_t{1} << bits);
-    mask_ = static_cast<uint32_t>((uint64_t{1} << bits) - 1);
-    shift_ = 32 - std::min(bits, 32);
+    entries_ = arena.take<Entry>(uint64_t{1} << use(slots_max));
   }
 
-  void clear() {
+  void clear() { clear_for(laid_out_max_); }
+  // Of so many slots, no more than were laid out, until it is cleared again.
+  void clear_for(uint64_t slots_max) {
+    if (is_list()) {
+      slots_max_ = slots_max;
+    } else if (slots_max != slots_max_) {
+      use(slots_max);
+    }
     size_ = 0;
     if (++stamp_ == 0) {  // after 2^32 steps the old stamps mean something again
       std::fill(entries_.begin(), entries_.end(), Entry{});
@@ -48,11 +54,11 @@ class RowIndex {
 
   // Asks the memory for where a row key is looked for first.
   void prefetch(uint32_t row_key) const {
-    if (slots_max_ > kListMax) __builtin_prefetch(&entries_[hash(row_key) & mask_]);
+    if (!is_list()) __builtin_prefetch(&entries_[hash(row_key) & mask_]);
   }
 
   uint32_t find(uint32_t row_key) const {
-    if (slots_max_ <= kListMax) return find_in_list(row_key);
+    if (is_list()) return find_in_list(row_key);
     for (uint32_t at = hash(row_key);; ++at) {
       const Entry& entry = entries_[at & mask_];
       if (entry.stamp != stamp_) return kNoSlot;
@@ -62,7 +68,7 @@ class RowIndex {
 
   // The slot of a row key; a new one gets slot size(). kNoSlot when the bound is reached.
   uint32_t find_or_insert(uint32_t row_key, bool* inserted) {
-    if (slots_max_ <= kListMax) return find_or_list(row_key, inserted);
+    if (is_list()) return find_or_list(row_key, inserted);
     for (uint32_t at = hash(row_key);; ++at) {
       Entry& entry = entries_[at & mask_];
       if (entry.stamp == stamp_ && entry.row_key == row_key) {
@@ -72,20 +78,64 @@ class RowIndex {
       if (entry.stamp != stamp_) {
         *inserted = true;
         if (size_ == slots_max_) return kNoSlot;
-        entry = {stamp_, row_key, size_};
+        entry = {row_key, stamp_, size_};
         return size_++;
       }
     }
+  }
+
+  // The same of some row keys, one after the other: the new ones are those whose slots count up
+  // from what size() was. False: the bound is reached.
+  [[nodiscard]] bool find_or_insert_each(const uint32_t* row_keys, uint32_t count,
+                                         uint32_t* slots) {
+    if (is_list() || count > slots_max_ - size_) {
+      return find_or_insert_one_by_one(row_keys, count, slots);
+    }
+    Entry* const entries = entries_.data();
+    const uint32_t mask = mask_;
+    uint32_t size = size_;
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint32_t row_key = row_keys[i];
+      const uint64_t wanted = uint64_t{stamp_} << 32 | row_key;
+      uint32_t at = hash(row_key) & mask;
+      uint64_t differs = entries[at].stamp_and_row_key() ^ wanted;
+      // Neither the row key nor free: of this stamp, and another key.
+      while (differs - 1 < UINT32_MAX) {
+        at = (at + 1) & mask;
+        differs = entries[at].stamp_and_row_key() ^ wanted;
+      }
+      // Whether a row of a step came before cannot be foreseen: nothing branches on it.
+      const uint32_t old = differs >> 32 == 0 ? UINT32_MAX : 0;
+      const uint32_t slot = size ^ ((size ^ entries[at].slot) & old);
+      entries[at] = {row_key, stamp_, slot};
+      slots[i] = slot;
+      size += 1 + old;
+    }
+    size_ = size;
+    return true;
   }
 
  private:
   static constexpr uint64_t kListMax = 16;  // one cache line of keys
 
   struct Entry {
-    uint32_t stamp = 0;
     uint32_t row_key = 0;
+    uint32_t stamp = 0;
     uint32_t slot = 0;
+
+    uint64_t stamp_and_row_key() const { return uint64_t{stamp} << 32 | row_key; }
   };
+
+  bool is_list() const { return !list_.empty(); }
+
+  // So many bits of a hash.
+  int use(uint64_t slots_max) {
+    slots_max_ = slots_max;
+    const int bits = std::bit_width(std::max<uint64_t>(slots_max, 8) * 2 - 1);
+    mask_ = static_cast<uint32_t>((uint64_t{1} << bits) - 1);
+    shift_ = 32 - std::min(bits, 32);
+    return bits;
+  }
 
   uint32_t find_in_list(uint32_t row_key) const {
     for (uint32_t slot = 0; slot < size_; ++slot) {
@@ -103,6 +153,15 @@ class RowIndex {
     return size_++;
   }
 
+  bool find_or_insert_one_by_one(const uint32_t* row_keys, uint32_t count, uint32_t* slots) {
+    for (uint32_t i = 0; i < count; ++i) {
+      bool inserted;
+      slots[i] = find_or_insert(row_keys[i], &inserted);
+      if (slots[i] == kNoSlot) return false;
+    }
+    return true;
+  }
+
   // Fibonacci hashing (Knuth 6.4): the top bits of a product.
   uint32_t hash(uint32_t row_key) const { return row_key * 2654435769u >> shift_; }
 
@@ -112,7 +171,8 @@ class RowIndex {
   int shift_ = 0;
   uint32_t stamp_ = 1;
   uint32_t size_ = 0;
-  uint64_t slots_max_ = 0;
+  uint64_t slots_max_ = 0;  // until the next clearing
+  uint64_t laid_out_max_ = 0;
 };
 
 }  // namespace parallax

@@ -6,6 +6,7 @@
 #ifndef PARALLAX_AGGREGATE_ROW_KERNELS_H_
 #define PARALLAX_AGGREGATE_ROW_KERNELS_H_
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -81,6 +82,51 @@ inline void start_sum_there(Sum* accumulator, size_t count) {
   in_vectors([=] {
     for (size_t i = 0; i < count; ++i) accumulator[i] = plus(Sum{0}, accumulator[i]);
   });
+}
+
+// Four numbers in a register of their own, where the compiler would take them one by one.
+using FourFloats = float __attribute__((vector_size(16), aligned(4), may_alias));
+using FourWords = uint32_t __attribute__((vector_size(16), aligned(4), may_alias));
+
+// Rows of a fixed width: row places[i] of `values` is added to row slots[i] of `sums`; those whose
+// slots count up from `begun` are begun from +0. Nothing branches on which these are.
+template <size_t kWidth>
+inline void add_narrow_rows(float* sums, const std::byte* values, const uint32_t* slots,
+                            const uint32_t* places, uint32_t count, uint32_t begun) {
+  in_vectors([=] {
+    uint32_t next = begun;
+    for (uint32_t i = 0; i < count; ++i) {
+      float* const row = sums + size_t{slots[i]} * kWidth;
+      const std::byte* const from = values + size_t{places[i]} * kWidth * sizeof(float);
+      const uint32_t is_new = slots[i] == next ? 1 : 0;
+      const uint32_t kept = is_new - 1;  // all bits, or none
+      next += is_new;
+      for (size_t at = 0; at < kWidth; at += 4) {
+        const FourWords before = *reinterpret_cast<const FourWords*>(row + at) & kept;
+        *reinterpret_cast<FourFloats*>(row + at) =
+            std::bit_cast<FourFloats>(before) +
+            *reinterpret_cast<const FourFloats*>(from + at * sizeof(float));
+      }
+    }
+  });
+}
+
+// Calls body(std::integral_constant<size_t, width>) for widths that have such kernels. False: this
+// one has none.
+template <typename Body>
+bool with_narrow_width(size_t width, Body body) {
+  switch (width) {
+    case 8:
+      return body(std::integral_constant<size_t, 8>()), true;
+    case 16:
+      return body(std::integral_constant<size_t, 16>()), true;
+    case 32:
+      return body(std::integral_constant<size_t, 32>()), true;
+    case 64:
+      return body(std::integral_constant<size_t, 64>()), true;
+    default:
+      return false;
+  }
 }
 
 // Calls body(TypeTag<In>{}, TypeTag<Sum>{}) for an addend of `dtype` and what it is summed in,

@@ -68,6 +68,8 @@ struct ExchangeOptions {
   Entries* entries = nullptr;
   // Of rows: where the ranks of the host read them, which outlives the exchange. Null: nowhere.
   HostStaging* staging = nullptr;
+  // Of rows: an index for all exchanges of the group, which outlives them. Null: each has its own.
+  RowScratch* scratch = nullptr;
   // Of rows: who uses an owner's part reads rows where they lie (ReducedGradient::places), as long
   // as staging->readable(). Nothing else is made of that part than a step of its table.
   bool rows_stay = false;

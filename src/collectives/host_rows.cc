@@ -71,7 +71,8 @@ void HostRows::lay_out(Arena& arena) {
                              .row_elements = slice_elements(),
                              .sum = options_.sum,
                              .counted = options_.counted,
-                             .pieces = true});
+                             .pieces = true,
+                             .scratch = compute_.at_once() ? options_.scratch : nullptr});
   for (uint64_t parity = 0; parity < step_buffers_.size(); ++parity) {
     StepBuffer& buffer = step_buffers_[parity];
     buffer.host_rows = this;
@@ -92,6 +93,7 @@ void HostRows::lay_out(Arena& arena) {
                                .row_elements = static_cast<uint32_t>(partition_.row_elements()),
                                .ordered = options_.ordered,
                                .rows_stay = options_.rows_stay,
+                               .scratch = options_.scratch,
                                .sum = options_.sum});
   }
 }

@@ -84,7 +84,7 @@ size_t RowExchange::needed_bytes() {
 Status RowExchange::reserve() {
   PARALLAX_RETURN_IF_ERROR(arena_.reserve(needed_bytes()));
   lay_out(arena_);
-  return {};
+  return options_.scratch == nullptr ? Status() : options_.scratch->reserve();
 }
 
 void RowExchange::lay_out(Arena& arena) {
@@ -406,7 +406,7 @@ ReducedGradient RowExchange::owned(uint64_t step) const {
   part.has_values = total(buffer).contributed();
   part.row_count = total(buffer).row_count();
   part.row_keys = total(buffer).row_keys();
-  part.index = &total(buffer).index();
+  part.index = total(buffer).index();
   part.values = total(buffer).values();
   part.places = total(buffer).places();
   return part;

@@ -33,6 +33,7 @@ Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Com
       algorithms_(std::make_unique<AlgorithmChoice>(view_.hosts)),
       entries_(std::make_unique<Entries>(columns_, options_.boards ? outbox.boards() : nullptr)),
       staging_(std::make_unique<HostStaging>(columns_, outbox.lending())),
+      scratch_(std::make_unique<RowScratch>()),
       table_memory_(columns_, outbox.lending()),
       pulls_(columns_, outbox,
              options_.early_pull ? options_.early_bytes_min : PullExchange::kNeverEarly) {}
@@ -54,6 +55,7 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
                         .algorithms = algorithms_.get(),
                         .entries = entries_.get(),
                         .staging = staging_.get(),
+                        .scratch = scratch_.get(),
                         .rows_stay = rows_stay});
 }
 
@@ -331,7 +333,7 @@ Plan Group::plan() const {
 bool Group::fits_memory(const VariableRuntime& runtime, const VariablePlan& plan) const {
   if (options_.memory_max_bytes == 0 || plan == runtime.plan) return true;
   uint64_t bytes = options_.other_footprints ? total_bytes(options_.other_footprints()) : 0;
-  bytes += staging_->reserved_bytes();
+  bytes += staging_->reserved_bytes() + scratch_->arena().reserved_bytes();
   for (const auto& each : runtimes_) {
     bytes += each->exchange->arena().reserved_bytes();
     const VariableRuntime::Change& change = each->change;
@@ -384,7 +386,7 @@ Group::MemoryUse Group::memory_use(const VariableRuntime& runtime) const {
 }
 
 uint64_t Group::reserved_bytes() const {
-  uint64_t bytes = staging_->reserved_bytes();
+  uint64_t bytes = staging_->reserved_bytes() + scratch_->arena().reserved_bytes();
   for (const auto& runtime : runtimes_) {
     look_at_arenas(*runtime, [&bytes](const Arena& arena) { bytes += arena.reserved_bytes(); });
   }
@@ -392,7 +394,7 @@ uint64_t Group::reserved_bytes() const {
 }
 
 uint64_t Group::touched_bytes() const {
-  uint64_t bytes = staging_->touched_bytes();
+  uint64_t bytes = staging_->touched_bytes() + scratch_->arena().touched_bytes();
   for (const auto& runtime : runtimes_) {
     look_at_arenas(*runtime, [&bytes](const Arena& arena) { bytes += arena.touched_bytes(); });
   }

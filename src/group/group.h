@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "aggregate/row_scratch.h"
 #include "base/compute.h"
 #include "base/machine_memory.h"
 #include "base/status.h"
@@ -162,6 +163,7 @@ class Group {
   const std::unique_ptr<AlgorithmChoice> algorithms_;
   const std::unique_ptr<Entries> entries_;      // goes after the exchanges
   const std::unique_ptr<HostStaging> staging_;  // the same
+  const std::unique_ptr<RowScratch> scratch_;   // the same
   std::vector<std::unique_ptr<VariableRuntime>> runtimes_;
   TableMemory table_memory_;  // goes before the tables
   PullExchange pulls_;

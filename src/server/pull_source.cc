@@ -328,7 +328,7 @@ void PullSource::fill_rows(const PulledVariable& variable, const PulledSlice& of
       std::memset(row, 0, row_bytes);
       continue;
     }
-    const uint32_t item = variable.coalescer.first_item_of(variable.partition, id);
+    const uint32_t item = variable.coalescer.first_item_of(id);
     if (item == of.before + i) continue;
     const PulledSlice& from = slice_with(item);
     std::memcpy(row, from.slice.values + (item - from.before) * row_bytes, row_bytes);

@@ -193,9 +193,16 @@ struct StagedSource {
     const StagedSource anew(source);
     return std::equal(rows.begin(), rows.end(), anew.rows.begin(), anew.rows.end(), same_bits);
   }
-  bool join(RowAccumulator* accumulator, uint32_t at) const {
-    for (size_t i = 0; i < keys.size(); i += kRowsTogether) {
-      const size_t some = std::min<size_t>(keys.size() - i, kRowsTogether);
+  // Others take the scratch meanwhile.
+  bool join(RowAccumulator* accumulator, uint32_t at, SeededRandom& random,
+            RowScratch* scratch) const {
+    for (size_t i = 0, some = 0; i < keys.size(); i += some) {
+      some = std::min<size_t>(keys.size() - i, 1 + random.below(kRowsTogether));
+      if (random.chance(20)) {
+        bool inserted;
+        RowIndex* const index = scratch->begin(scratch, 1);
+        if (index != nullptr) index->find_or_insert(keys[i], &inserted);
+      }
       if (!accumulator->join(std::span(keys).subspan(i, some), &places[i])) return false;
     }
     accumulator->end(at);
@@ -207,13 +214,15 @@ struct StagedSource {
 // once all have come. Tells of each row key where the only source that has it has it, if that is
 // one of the others.
 std::map<uint32_t, const std::byte*> sum_both_ways(SeededRandom& random, RowAccumulator* sum,
+                                                   RowScratch* scratch,
                                                    const std::vector<Source>& sources,
                                                    std::vector<StagedSource>* staged) {
   std::map<uint32_t, const std::byte*> only;
   std::vector<uint32_t> joined;
+  const uint32_t sending = random.chance(50) ? 40 : 0;
   for (uint32_t at = 0; at < sources.size(); ++at) {
     const StagedSource& rows = staged->emplace_back(sources[at]);
-    const bool sends = random.chance(40);
+    const bool sends = random.chance(sending);
     for (const Part& part : sources[at].parts) {
       EXPECT_TRUE(sends ? sum->add(at, part.count, part.payload.span())
                         : sum->spend(at, part.count));
@@ -224,7 +233,9 @@ std::map<uint32_t, const std::byte*> sum_both_ways(SeededRandom& random, RowAccu
     }
     sends ? sum->end(at) : joined.push_back(at);
   }
-  for (const uint32_t at : joined) EXPECT_TRUE((*staged)[at].join(sum, at));
+  for (const uint32_t at : joined) {
+    EXPECT_TRUE((*staged)[at].join(sum, at, random, scratch));
+  }
   EXPECT_TRUE(sum->complete());
   return only;
 }
@@ -236,7 +247,12 @@ TEST_P(RowAccumulatorTest, JoinedRowsAreSummedAsSentOnesAre) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SeededRandom random(seed);
     const auto count = static_cast<uint32_t>(random.between(1, 7));
-    const bool rows_stay = random.chance(50);
+    const bool rows_stay = random.chance(50), by_scratch = random.chance(70);
+    RowScratch scratch;
+    if (random.chance(20)) {  // too small
+      scratch.need(1 + random.below(kRowKeys));
+      ASSERT_TRUE(scratch.reserve().ok());
+    }
     Arena arena;
     RowAccumulator accumulator;
     reserve(&arena, &accumulator,
@@ -245,7 +261,11 @@ TEST_P(RowAccumulatorTest, JoinedRowsAreSummedAsSentOnesAre) {
                                   .source_rows_max = kRowKeys,
                                   .row_elements = kWidth,
                                   .ordered = ordered,
-                                  .rows_stay = rows_stay});
+                                  .rows_stay = rows_stay,
+                                  .scratch = by_scratch ? &scratch : nullptr});
+    if (by_scratch && random.chance(80)) {
+      ASSERT_TRUE(scratch.reserve().ok());
+    }
     for (int step = 0; step < 3; ++step) {
       accumulator.clear();
       NaiveRows naive;
@@ -253,15 +273,19 @@ TEST_P(RowAccumulatorTest, JoinedRowsAreSummedAsSentOnesAre) {
       for (Source& source : sources) source = draw_rows(random, &naive);
       std::vector<StagedSource> staged;
       staged.reserve(count);
-      const auto only = sum_both_ways(random, &accumulator, sources, &staged);
+      const auto only = sum_both_ways(random, &accumulator, &scratch, sources, &staged);
       for (uint32_t at = 0; at < count; ++at) {
         EXPECT_TRUE(staged[at].has_rows_of(sources[at])) << "who reads has written";
       }
       ASSERT_EQ(accumulator.row_count(), naive.sums.size()) << "seed " << seed;
+      ASSERT_TRUE(by_scratch || accumulator.index() != nullptr);
       EXPECT_EQ(accumulator.places() != nullptr, rows_stay);
       EXPECT_EQ(accumulator.values() == nullptr, rows_stay);
       for (uint32_t slot = 0; slot < accumulator.row_count(); ++slot) {
         const uint32_t row_key = accumulator.row_keys()[slot];
+        if (accumulator.index() != nullptr) {
+          ASSERT_EQ(accumulator.index()->find(row_key), slot);
+        }
         if (rows_stay && only.at(row_key) != nullptr) {
           EXPECT_EQ(accumulator.row(slot), only.at(row_key)) << "it was copied";
         }

@@ -19,6 +19,19 @@ namespace {
 
 constexpr uint32_t kGroups = 3;
 
+// Those that have kernels of their own, and others.
+uint32_t draw_width(SeededRandom& random) {
+  constexpr uint32_t kNarrow[] = {8, 16, 32, 64};
+  return random.chance(30) ? kNarrow[random.below(4)] : static_cast<uint32_t>(1 + random.below(5));
+}
+
+uint32_t group_of(uint32_t row_key) { return row_key * 7 % kGroups; }
+
+// Or no scratch.
+RowScratch* lend(SeededRandom& random, RowScratch* scratch) {
+  return random.chance(50) ? scratch : nullptr;
+}
+
 // A coalescer and the block that it writes, with a mark behind the last byte that it may touch.
 template <typename Sum = float>
 struct Coalescing {
@@ -31,10 +44,14 @@ struct Coalescing {
     coalescer.lay_out(measure, options);
     EXPECT_TRUE(arena.reserve(measure.used_bytes()).ok());
     coalescer.lay_out(arena, options);
+    if (options.scratch != nullptr) {
+      EXPECT_TRUE(options.scratch->reserve().ok());
+    }
     bytes = RowCoalescer::block_bytes(RowCoalescer::distinct_max(rows_max, partition),
                                       width * sizeof(Sum));
     EXPECT_TRUE(block_arena.reserve(Arena::bytes_for<std::byte>(bytes + 1)).ok());
     block = block_arena.take<std::byte>(bytes + 1);
+    std::fill(block.begin(), block.end(), std::byte{0xff});  // not a number
     block[bytes] = std::byte{0x5a};
   }
   const Sum* row(uint32_t item) const {
@@ -66,12 +83,14 @@ TEST(RowCoalescer, CoalescesDuplicatesAndGroups) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SeededRandom random(seed);
     const uint64_t rows = 1 + random.below(200);
-    const auto width = static_cast<uint32_t>(1 + random.below(5));
+    const uint32_t width = draw_width(random);
     const uint64_t rows_max = 1 + random.below(120);
     const bool counted = random.chance(30);
     const Partition partition(rows, width, true, SlotMap::of_ranks(5, kSlotsPerOwner), 0);
-    const auto group_of = [](uint32_t row_key) { return row_key * 7 % kGroups; };
-    Coalescing<> made(partition, rows_max, {.row_elements = width, .counted = counted});
+    RowScratch scratch;
+    Coalescing<> made(
+        partition, rows_max,
+        {.row_elements = width, .counted = counted, .scratch = lend(random, &scratch)});
     RowCoalescer& coalescer = made.coalescer;
     for (int round = 0; round < 4; ++round) {
       std::vector<int64_t> ids(random.chance(10) ? rows_max : random.below(rows_max + 1));
@@ -128,12 +147,14 @@ TEST(RowCoalescer, PiecesMakeTheBlockOfTheWhole) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SeededRandom random(seed);
     const uint64_t rows = 1 + random.below(100);
-    const auto width = static_cast<uint32_t>(1 + random.below(5));
+    const uint32_t width = draw_width(random);
     const uint64_t rows_max = 1 + random.below(120);
-    const bool counted = random.chance(30);
     const Partition partition(rows, width, true, SlotMap::of_ranks(5, kSlotsPerOwner), 0);
-    const auto group_of = [](uint32_t row_key) { return row_key * 7 % kGroups; };
-    const RowCoalescerOptions options = {.row_elements = width, .counted = counted, .pieces = true};
+    RowScratch scratch;
+    const RowCoalescerOptions options = {.row_elements = width,
+                                         .counted = random.chance(30),
+                                         .pieces = true,
+                                         .scratch = lend(random, &scratch)};
     Coalescing<> whole(partition, rows_max, options), made(partition, rows_max, options);
     for (int round = 0; round < 3; ++round) {
       std::vector<int64_t> ids(random.below(rows_max + 1));
@@ -228,9 +249,9 @@ TEST(RowCoalescer, IdsAloneGiveTheFirstOfEach) {
   coalescer.group([](uint32_t) { return 1u; });
   EXPECT_EQ(coalescer.item_count(), 3u);
   EXPECT_EQ(coalescer.group_count(1), 3u);
-  EXPECT_EQ(coalescer.first_item_of(partition, 7), 0u);
-  EXPECT_EQ(coalescer.first_item_of(partition, 3), 1u);
-  EXPECT_EQ(coalescer.first_item_of(partition, 49), 3u);
+  EXPECT_EQ(coalescer.first_item_of(7), 0u);
+  EXPECT_EQ(coalescer.first_item_of(3), 1u);
+  EXPECT_EQ(coalescer.first_item_of(49), 3u);
 }
 
 TEST(RowCoalescer, NanSpreadsToItsRowAlone) {

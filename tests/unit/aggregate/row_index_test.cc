@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <string>
 
@@ -48,6 +49,39 @@ TEST(RowIndex, SlotsAreCountedUpAsAMapDoes) {
     for (const auto& [row_key, slot] : naive) ASSERT_EQ(index.find(row_key), slot);
     index.clear();
     EXPECT_EQ(index.size(), 0u);
+    for (const auto& [row_key, slot] : naive) ASSERT_EQ(index.find(row_key), kNoSlot);
+  }
+}
+
+// Given some row keys at a time, in an index that is cleared for as many slots as they need or for
+// more, expect the slots that a map counts up to; and one more distinct row key to be refused.
+TEST(RowIndex, SomeAtATimeAreCountedAlike) {
+  LaidOut few(12), many(300);
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RowIndex& index = seed % 2 == 0 ? few.index : many.index;
+    SeededRandom random(seed);
+    const uint64_t slots_max = 1 + random.below(seed % 2 == 0 ? 12 : 300);
+    index.clear_for(slots_max);
+    const uint64_t span = slots_max + random.below(uint64_t{1} << random.between(1, 31));
+    std::map<uint32_t, uint32_t> naive;
+    bool refused = false;
+    for (int i = 0; i < 100 && !refused; ++i) {
+      std::array<uint32_t, kRowsTogether> row_keys = {}, slots = {};
+      const auto count = static_cast<uint32_t>(random.below(kRowsTogether + 1));
+      for (uint32_t at = 0; at < count; ++at) {
+        row_keys[at] = static_cast<uint32_t>(random.below(span));
+        refused |= naive.size() == slots_max && naive.count(row_keys[at]) == 0;
+        if (!refused) naive.try_emplace(row_keys[at], naive.size());
+      }
+      ASSERT_EQ(index.find_or_insert_each(row_keys.data(), count, slots.data()), !refused);
+      for (uint32_t at = 0; at < count && !refused; ++at) {
+        ASSERT_EQ(slots[at], naive.at(row_keys[at]));
+      }
+      ASSERT_EQ(index.size(), naive.size());
+    }
+    for (const auto& [row_key, slot] : naive) ASSERT_EQ(index.find(row_key), slot);
+    index.clear();
     for (const auto& [row_key, slot] : naive) ASSERT_EQ(index.find(row_key), kNoSlot);
   }
 }
