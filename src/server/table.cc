@@ -46,6 +46,25 @@ class Writing {
   TableMark* const mark_;
 };
 
+// Finds each row and updates it: some are found, and asked of the memory, before those in front of
+// them are updated.
+template <typename Find, typename Update>
+void each_row(uint32_t count, const Find& find, const Update& update) {
+  std::array<std::array<uint64_t, kRowsTogether>, 2> both = {};
+  const auto find_some = [&](uint32_t first) {
+    auto& rows = both[first / kRowsTogether % 2];
+    const uint32_t together = std::min(count - first, kRowsTogether);
+    for (uint32_t i = 0; i < together; ++i) rows[i] = find(first + i);
+  };
+  if (count > 0) find_some(0);
+  for (uint32_t first = 0; first < count; first += kRowsTogether) {
+    if (count - first > kRowsTogether) find_some(first + kRowsTogether);
+    const auto& rows = both[first / kRowsTogether % 2];
+    const uint32_t together = std::min(count - first, kRowsTogether);
+    for (uint32_t i = 0; i < together; ++i) update(first + i, rows[i]);
+  }
+}
+
 // False: they are zeros.
 bool has_initial_values(const Variable& variable) {
   if (variable.init == PARALLAX_INIT_CONSTANT) return variable.init_low != 0;
@@ -295,21 +314,20 @@ void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& wit
                gradient.counted ? static_cast<T>(1.0 / ranks * scale) : whole_scale);
   };
   if (gradient.rows) {
-    std::array<uint64_t, kRowsTogether> rows = {};
     update_in_vectors(rule, [&] {
-      for (uint32_t first = 0; first < gradient.row_count; first += kRowsTogether) {
-        const uint32_t together = std::min(gradient.row_count - first, kRowsTogether);
-        for (uint32_t i = 0; i < together; ++i) {
-          rows[i] = row_of(gradient.row_keys[first + i]);
-          __builtin_prefetch(gradient.row(first + i));
-          __builtin_prefetch(arrays[0] + rows[i] * width, 1);
-          if (arrays[1] != nullptr) __builtin_prefetch(arrays[1] + rows[i] * state_width, 1);
-        }
-        for (uint32_t i = 0; i < together; ++i) {
-          apply_row(rows[i] * width, rows[i] * state_width,
-                    reinterpret_cast<const T*>(gradient.row(first + i)), width);
-        }
-      }
+      each_row(
+          gradient.row_count,
+          [&](uint32_t i) {
+            const uint64_t row = row_of(gradient.row_keys[i]);
+            __builtin_prefetch(gradient.row(i));
+            __builtin_prefetch(arrays[0] + row * width, 1);
+            if (arrays[1] != nullptr) __builtin_prefetch(arrays[1] + row * state_width, 1);
+            return row;
+          },
+          [&](uint32_t i, uint64_t row) {
+            apply_row(row * width, row * state_width, reinterpret_cast<const T*>(gradient.row(i)),
+                      width);
+          });
     });
   } else if (!partition_.ids_declared()) {
     // In pieces, so that a value that decays is still in the cache when it is updated. No rule of

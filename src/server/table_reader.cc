@@ -15,6 +15,62 @@ namespace {
 // Copied in a turn: some 50 us.
 constexpr uint64_t kTurnBytes = 512 * 1024;
 
+// How a row leaves its table, and how many bytes it has where it goes.
+struct CopiedRow {
+  Convert convert = nullptr;
+  uint64_t width = 0, bytes = 0;
+};
+// Rows to one behind the other; zeros for padding, which is null.
+using CopyRows = void (*)(const CopiedRow& row, const std::byte* const* rows, uint32_t count,
+                          std::byte* out);
+
+void copy_any(const CopiedRow& row, const std::byte* const* rows, uint32_t count, std::byte* out) {
+  for (uint32_t i = 0; i < count; ++i, out += row.bytes) {
+    if (rows[i] == nullptr) {
+      std::memset(out, 0, row.bytes);
+    } else {
+      convert_or_copy(row.convert, rows[i], out, row.width, row.bytes / row.width);
+    }
+  }
+}
+
+// Of a length that the compiler knows: of narrow rows a call for each takes longer than the copy.
+template <size_t kBytes>
+void copy_narrow(const CopiedRow& /*row*/, const std::byte* const* rows, uint32_t count,
+                 std::byte* out) {
+  for (uint32_t i = 0; i < count; ++i, out += kBytes) {
+    if (rows[i] == nullptr) {
+      std::memset(out, 0, kBytes);
+    } else {
+      std::memcpy(out, rows[i], kBytes);
+    }
+  }
+}
+
+CopyRows copy_of(const CopiedRow& row) {
+  if (row.convert != nullptr) return copy_any;
+  switch (row.bytes) {
+    case 32:
+      return copy_narrow<32>;
+    case 64:
+      return copy_narrow<64>;
+    case 128:
+      return copy_narrow<128>;
+    case 256:
+      return copy_narrow<256>;
+    default:
+      return copy_any;
+  }
+}
+
+// Of a long row the beginning: the rest follows by itself.
+void ask_for(const std::byte* row, uint64_t bytes) {
+  constexpr uint64_t kLine = 64, kLinesMax = 4;
+  for (uint64_t at = 0; at < std::min(bytes, kLinesMax * kLine); at += kLine) {
+    __builtin_prefetch(row + at);
+  }
+}
+
 }  // namespace
 
 TableReader::TableReader(const Columns& columns, Outbox& outbox)
@@ -188,31 +244,38 @@ uint64_t TableReader::copy_rows(const Reading& reading, uint32_t count, IdOf id_
   const uint64_t width = partition.row_elements();
   const uint32_t master = dtype_of(reading.variable->master);
   const uint64_t from_bytes = width * bytes_of_dtype(master);
-  const uint32_t out_element_bytes = bytes_of_dtype(reading.slice->dtype);
-  const uint64_t out_bytes = width * out_element_bytes;
-  const Convert convert = converter(master, reading.slice->dtype);
-  std::byte* out = reading.slice->values + row_ * out_bytes;
-  std::array<const std::byte*, kRowsTogether> rows;
+  const CopiedRow row = {.convert = converter(master, reading.slice->dtype),
+                         .width = width,
+                         .bytes = width * bytes_of_dtype(reading.slice->dtype)};
+  const CopyRows copy_some = copy_of(row);
+  std::byte* out = reading.slice->values + row_ * row.bytes;
   uint64_t others_rows = 0;
-  for (uint32_t done = 0; done < count;) {
-    const uint32_t together = std::min(count - done, kRowsTogether);
+  const auto find = [&](uint32_t first, std::array<const std::byte*, kRowsTogether>& rows) {
+    const uint32_t together = std::min(count - first, kRowsTogether);
+    std::array<uint32_t, kRowsTogether> row_keys = {};
     for (uint32_t i = 0; i < together; ++i) {
-      const int64_t id = id_of(done + i);
+      const int64_t id = id_of(first + i);
+      row_keys[i] = id == kPaddingId ? 0 : static_cast<uint32_t>(id);
+    }
+    partition.row_keys_of(&row_keys);
+    for (uint32_t i = 0; i < together; ++i) {
       rows[i] = nullptr;
-      if (id == kPaddingId) continue;
-      const Partition::Home home = partition.home_of(partition.row_key_of(id));
+      if (id_of(first + i) == kPaddingId) continue;
+      const Partition::Home home = partition.home_of(row_keys[i]);
       rows[i] = shards_[home.owner].values + home.local_row * from_bytes;
-      __builtin_prefetch(rows[i]);
+      ask_for(rows[i], from_bytes);
       others_rows += home.owner == columns_.rank() ? 0 : 1;
     }
-    for (uint32_t i = 0; i < together; ++i, out += out_bytes) {
-      if (rows[i] == nullptr) {
-        std::memset(out, 0, out_bytes);
-      } else {
-        convert_or_copy(convert, rows[i], out, width, out_element_bytes);
-      }
-    }
-    done += together;
+  };
+  // The next ones are asked of the memory before these are copied.
+  std::array<std::array<const std::byte*, kRowsTogether>, 2> rows = {};
+  find(0, rows[0]);
+  for (uint32_t done = 0; done < count; done += kRowsTogether) {
+    const uint32_t turn = done / kRowsTogether;
+    if (count - done > kRowsTogether) find(done + kRowsTogether, rows[(turn + 1) % 2]);
+    const uint32_t together = std::min(count - done, kRowsTogether);
+    copy_some(row, rows[turn % 2].data(), together, out);
+    out += together * row.bytes;
   }
   return others_rows * from_bytes;
 }

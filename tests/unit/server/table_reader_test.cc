@@ -76,6 +76,29 @@ TEST_F(TableReaderTest, RowsAreReadWhereTheyLie) {
   EXPECT_GT(job_->network().outbox(1).lending().counts().read_bytes, 0u);
 }
 
+// Given more rows than are looked at together, and widths that are copied each in a way of its own:
+// expect the values of each, and zeros for padding.
+TEST_F(TableReaderTest, RowsOfAnyWidthAndNumber) {
+  std::vector<Variable> variables;
+  for (const uint64_t width : {1, 8, 16, 32, 33, 64, 100}) {
+    variables.push_back(pulled_variable(200, width, 100, PARALLAX_F32));
+  }
+  job_ = std::make_unique<PullJob>(std::vector<uint32_t>{0, 0}, variables, 1, SlotMap(), 0, true);
+  begin_step_2();
+  for (const int64_t count : {1, 31, 32, 33, 64, 65, 100}) {
+    SCOPED_TRACE(count);
+    std::vector<int64_t> ids = range_of_ids(0, count);
+    for (int64_t& id : ids) id = id % 7 == 3 ? kPaddingId : id * 37 % 200;
+    std::vector<Wish> wishes;
+    for (uint32_t variable = 0; variable < variables.size(); ++variable) {
+      wishes.emplace_back(variable, ids);
+    }
+    const Pull& pull = job_->pull(1, 2, wishes);
+    EXPECT_TRUE(pull.done);
+    job_->expect_values(pull);
+  }
+}
+
 // Given an owner that has not applied the step before: expect the pull to wait for it, to name it,
 // and to have the rows of that step.
 TEST_F(TableReaderTest, WaitForOwnersToApplyTheStepBefore) {
