@@ -238,10 +238,17 @@ Status SliceChecks::check_ids(const parallax_slice_t& slice, const Variable& var
   // Those that are on a device are checked when they are here.
   if (slice.memory != PARALLAX_MEMORY_HOST) return {};
   // Once, here: everything behind takes ids as checked.
-  const auto first_wrong = [&variable](const auto* ids, uint64_t count) {
+  const auto first_wrong = [rows = variable.rows](const auto* ids, uint64_t count) {
+    // All of them without a branch, since none is wrong: of one that is a top bit is set.
+    uint64_t tops = 0;
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t behind = static_cast<uint64_t>(int64_t{ids[i]}) + 1;
+      tops |= behind | (rows - behind);
+    }
+    if (tops >> 63 == 0) return count;
     for (uint64_t i = 0; i < count; ++i) {
       // A negative id becomes a huge number: one comparison finds both.
-      const bool known = static_cast<uint64_t>(int64_t{ids[i]}) < variable.rows;
+      const bool known = static_cast<uint64_t>(int64_t{ids[i]}) < rows;
       if (!known && ids[i] != kPaddingId) return i;
     }
     return count;
