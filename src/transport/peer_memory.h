@@ -77,10 +77,10 @@ class PeerMemory {
   // nothing.
   virtual bool was_meant(uint32_t rank) const = 0;
 
-  // For good: whole pages of a buffer of this rank, which nobody uses meanwhile, are no other
-  // rank's any more, whatever it has mapped. They hold what they held, or half of what somebody was
-  // writing; and no place is given in that buffer any more, since others do not see all of it.
-  // False: the kernel gives no memory for that, and nothing has changed.
+  // For good: whole pages of a buffer of this rank are no other rank's any more, whatever it has
+  // mapped. They hold what they held, or half of what another rank was writing; what this process
+  // writes there meanwhile stays; and no place is given in that buffer any more, since others do
+  // not see all of it. False: the kernel gives no memory for that, and nothing has changed.
   [[nodiscard]] virtual bool make_private(const ByteRange&) { return true; }
 
   virtual PeerMemoryCounts counts() const = 0;

@@ -10,9 +10,11 @@
 #include <atomic>
 #include <cstring>
 #include <iterator>
+#include <new>
 #include <span>
 #include <utility>
 
+#include "base/sealed_memory.h"
 #include "transport/shm/socket.h"
 
 namespace parallax {
@@ -22,6 +24,33 @@ namespace {
 constexpr int kPacketsAtOnce = 32;  // each may be a mapping: then the messages have their turn
 
 using Kind = BufferPacket::Kind;
+
+// Writes what is there, whoever else writes there too.
+void rewrite(unsigned char* byte) {
+  std::atomic_ref<unsigned char> there(*byte);
+  unsigned char value = there.load(std::memory_order_relaxed);
+  while (!there.compare_exchange_weak(value, value, std::memory_order_relaxed)) {
+  }
+}
+
+// The same pages, of which a write makes a copy: moved there first and copied then, so that no byte
+// is lost that the program writes meanwhile, beside what was lent. Not mapped there at once: where
+// the kernel has no memory for that, it may find so with the old mapping gone.
+bool move_private(const SharedMemory& memory, uint64_t offset, uint64_t bytes) {
+  void* const there = const_cast<std::byte*>(memory.base) + offset;
+  void* const pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, memory.fd,
+                             static_cast<off_t>(offset));
+  if (pages == MAP_FAILED) return false;
+  if (::mremap(pages, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, there) == MAP_FAILED) {
+    ::munmap(pages, bytes);
+    return false;
+  }
+  const uint64_t page_bytes = bytes_of_page();
+  for (uint64_t at = 0; at < bytes; at += page_bytes) {
+    rewrite(static_cast<unsigned char*>(there) + at);
+  }
+  return true;
+}
 
 BufferPacket packet_of(Kind kind, uint64_t buffer, uint64_t bytes = 0) {
   return {.magic = kBufferMagic, .kind = kind, .buffer = buffer, .bytes = bytes};
@@ -184,7 +213,7 @@ bool SharedBuffers::share(const SharedMemory& memory) {
   const auto first = reinterpret_cast<uintptr_t>(memory.base);
   const uint64_t number = numbers_given_ + 1;
   first_of_[number] = first;
-  own_.emplace(first, Own{.memory = memory, .number = number, .mapped_by = {}});
+  own_.emplace(first, Own{.memory = memory, .number = number, .mapped_by = {}, .apart = {}});
   numbers_given_ = number;
   try {
     for (const auto& peer : peers_) {
@@ -228,7 +257,8 @@ BufferPlace SharedBuffers::place_of(const void* data, uint64_t bytes) const {
   if (at == own_.begin()) return {};
   const auto& [base, own] = *--at;
   const uint64_t offset = first - base;
-  if (own.apart || offset > own.memory.bytes || bytes > own.memory.bytes - offset) return {};
+  if (!own.apart.empty() || offset > own.memory.bytes || bytes > own.memory.bytes - offset)
+    return {};
   return {.buffer = own.number, .offset = offset};
 }
 
@@ -287,17 +317,34 @@ bool SharedBuffers::was_meant(uint32_t rank) const {
 
 // A copy, moved over them at once: between the two nothing is there that a fault could find.
 bool SharedBuffers::make_private(const ByteRange& pages) {
-  void* const there = reinterpret_cast<void*>(pages.first);
-  void* const copy =
-      ::mmap(nullptr, pages.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (copy == MAP_FAILED) return false;
-  std::memcpy(copy, there, pages.bytes);
-  const bool moved =
-      ::mremap(copy, pages.bytes, pages.bytes, MREMAP_MAYMOVE | MREMAP_FIXED, there) != MAP_FAILED;
-  if (!moved) ::munmap(copy, pages.bytes);
   const auto after = own_.upper_bound(pages.first);
-  if (moved && after != own_.begin()) std::prev(after)->second.apart = true;
-  return moved;
+  if (after == own_.begin()) return false;
+  Own& own = std::prev(after)->second;
+  const uint64_t page_bytes = bytes_of_page();
+  const uint64_t offset = pages.first - reinterpret_cast<uintptr_t>(own.memory.base);
+  if (offset % page_bytes != 0 || pages.bytes % page_bytes != 0 || offset > own.memory.bytes ||
+      pages.bytes > own.memory.bytes - offset) {
+    return false;
+  }
+  try {
+    own.apart.resize(own.memory.bytes / page_bytes);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  // Those that are private already hold what the memfd does not.
+  const uint64_t end = (offset + pages.bytes) / page_bytes;
+  for (uint64_t at = offset / page_bytes; at < end;) {
+    uint64_t until = at;
+    while (until < end && !own.apart[until]) ++until;
+    if (until > at && !move_private(own.memory, at * page_bytes, (until - at) * page_bytes)) {
+      const bool any = std::find(own.apart.begin(), own.apart.end(), true) != own.apart.end();
+      if (!any) own.apart.clear();
+      return false;
+    }
+    for (; at < until; ++at) own.apart[at] = true;
+    while (at < end && own.apart[at]) ++at;
+  }
+  return true;
 }
 
 PeerMemoryCounts SharedBuffers::counts() const {

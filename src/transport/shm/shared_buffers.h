@@ -90,7 +90,7 @@ class SharedBuffers final : public PeerMemory {
     SharedMemory memory;
     uint64_t number = 0;
     std::set<uint32_t> mapped_by;  // ranks
-    bool apart = false;            // some of it is not what they have mapped
+    std::vector<bool> apart;       // by page: it is not what they have mapped; empty: none is
   };
   using OwnBuffers = std::map<uintptr_t, Own>;  // by their first byte
 

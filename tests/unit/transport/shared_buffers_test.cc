@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "transport/shm/socket.h"
@@ -145,6 +146,48 @@ TEST(SharedBuffers, WhatIsMadePrivateIsWrittenByNobodyElse) {
   EXPECT_EQ(memory.base()[page_bytes()], std::byte{7});
   // Others do not see all of it any more.
   EXPECT_EQ(pair.zero.place_of(memory.base(), 1).buffer, 0u);
+}
+
+// Given pages made private twice, expect what was written in between to stay.
+TEST(SharedBuffers, WhatIsPrivateAlreadyStaysAsItIs) {
+  Pair pair;
+  const Memory memory(4);
+  ASSERT_TRUE(pair.zero.share(memory.shared()));
+  const auto pages = [&memory](uint64_t first, uint64_t count) {
+    return ByteRange::at(memory.base() + first * page_bytes(), count * page_bytes());
+  };
+  ASSERT_TRUE(pair.zero.make_private(pages(1, 1)));
+  std::memset(memory.base(), 7, memory.bytes());
+  ASSERT_TRUE(pair.zero.make_private(pages(0, 4)));
+  for (uint64_t at = 0; at < memory.bytes(); ++at) ASSERT_EQ(memory.base()[at], std::byte{7}) << at;
+}
+
+// Given a thread of the program that writes beside what was lent, in the same page, while that is
+// made private, expect none of its writes to be lost.
+TEST(SharedBuffers, WhatIsWrittenMeanwhileIsKept) {
+  Pair pair;
+  const Memory memory(4096);
+  ASSERT_TRUE(pair.zero.share(memory.shared()));
+  const uint64_t words = page_bytes() / sizeof(uint64_t);
+  auto* const all = reinterpret_cast<uint64_t*>(memory.base());
+  std::atomic<uint64_t> rounds = 0;
+  // A word of each page, then another one of each: every word is written once.
+  std::thread writer([&] {
+    for (uint64_t word = 1; word < words; ++word) {
+      for (uint64_t page = 0; page < memory.bytes() / page_bytes(); ++page) {
+        std::atomic_ref<uint64_t>(all[page * words + word]).store(1, std::memory_order_relaxed);
+      }
+      ++rounds;
+    }
+  });
+  while (rounds == 0) std::this_thread::yield();
+  EXPECT_TRUE(pair.zero.make_private(ByteRange::at(memory.base(), memory.bytes())));
+  writer.join();
+  uint64_t lost = 0;
+  for (uint64_t i = 0; i < memory.bytes() / sizeof(uint64_t); ++i) {
+    if (i % words != 0 && all[i] == 0) ++lost;
+  }
+  EXPECT_EQ(lost, 0u);
 }
 
 TEST(SharedBuffers, OfOneMadePrivateTheOthersAreSharedAsEver) {
