@@ -493,7 +493,7 @@ PARALLAX_API parallax_status_t parallax_buffer_unregister(parallax_job_t *job, v
 typedef enum parallax_dtype {
   PARALLAX_F32 = 0,  /* IEEE binary32; summed in float */
   PARALLAX_F64 = 1,  /* IEEE binary64; summed in double */
-  PARALLAX_F16 = 2,  /* IEEE binary16. Gradients are widened in the rank and summed in float; a
+  PARALLAX_F16 = 2,  /* IEEE binary16. Gradients are widened as they are summed, in float; a
                       * managed variable keeps its value and state in float (a float master, so
                       * that small updates are not lost); results are rounded once, to nearest
                       * even */

@@ -8,6 +8,7 @@
 
 #include "aggregate/accumulator.h"
 #include "aggregate/row_kernels.h"
+#include "aggregate/scaled_numbers.h"
 #include "base/check.h"
 
 namespace parallax {
@@ -89,6 +90,11 @@ void DenseAccumulator::leave_out(uint32_t addend) {
   ++left_out_;
   if (options_.ordered) drain(addend);
   update_complete();
+}
+
+void DenseAccumulator::scale(uint64_t at, uint64_t count, double factor) {
+  PARALLAX_CHECK(at + count <= complete_);
+  scale_numbers(values_ + at * element_bytes_, count, factor, options_.sum);
 }
 
 // ---- in order

@@ -56,6 +56,9 @@ class DenseAccumulator {
   // The addend, which has brought nothing yet, brings nothing.
   void leave_out(uint32_t addend);
 
+  // Multiplies that many of the sums, complete ones, of a floating type.
+  void scale(uint64_t at, uint64_t count, double factor);
+
   // Elements of an addend that have come.
   uint64_t came(uint32_t addend) const { return came_[addend] == kLeftOut ? 0 : came_[addend]; }
   // Nothing more comes of it.

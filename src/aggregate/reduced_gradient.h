@@ -19,6 +19,7 @@ struct ReducedGradient {
   bool contributed = false;  // some rank gave a slice, if only one without rows
   bool has_values = false;   // false: no rank gave values, and nothing is to be applied
   bool rows = false;         // values of row_count rows, with their keys; else of elements
+  bool scaled = false;       // multiplied by ExchangeOptions::factor
   bool placed = false;   // where the caller wants it, in its dtype and divided, if that is meant
   bool counted = false;  // rows end in the count of ranks that gave them
   // Several ranks may hold the same part: of them, this one counts it in norms and rows.

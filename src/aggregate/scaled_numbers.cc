@@ -6,7 +6,33 @@
 #include <array>
 #include <type_traits>
 
+#include "base/vector_code.h"
+
 namespace parallax {
+
+namespace {
+
+// to[i] = from[i] * scale; they may be the same.
+template <typename T>
+void multiply(const T* from, T* to, uint64_t count, T scale) {
+  const auto loop = [=] {
+    for (uint64_t i = 0; i < count; ++i) to[i] = from[i] * scale;
+  };
+  if (count < kVectorCountMin) return loop();
+  in_vectors(loop);
+}
+
+}  // namespace
+
+void scale_numbers(std::byte* sums, uint64_t count, double factor, SumType sum) {
+  with_sum_type(sum, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_floating_point_v<T>) {
+      T* const all = reinterpret_cast<T*>(sums);
+      multiply<T>(all, all, count, static_cast<T>(factor));
+    }
+  });
+}
 
 void give_numbers(const std::byte* sums, uint64_t count, double factor, const NumberFormat& to) {
   const Convert convert = converter(dtype_of(to.sum), to.dtype);
@@ -25,7 +51,7 @@ void give_numbers(const std::byte* sums, uint64_t count, double factor, const Nu
       const T scale = static_cast<T>(factor);
       for (uint64_t at = 0; at < count; at += kPiece) {
         const uint64_t piece = std::min(kPiece, count - at);
-        for (uint64_t i = 0; i < piece; ++i) scaled[i] = from[at + i] * scale;
+        multiply<T>(from + at, scaled.data(), piece, scale);
         convert_or_copy(convert, reinterpret_cast<const std::byte*>(scaled.data()),
                         to.values + at * bytes, piece, bytes);
       }

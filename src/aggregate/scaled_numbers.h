@@ -21,6 +21,9 @@ struct NumberFormat {
 // to.values where dtype and sum type are the same.
 void give_numbers(const std::byte* sums, uint64_t count, double factor, const NumberFormat& to);
 
+// The same, of floating sums, where they lie: the bits of give_numbers to their own type.
+void scale_numbers(std::byte* sums, uint64_t count, double factor, SumType sum);
+
 }  // namespace parallax
 
 #endif  // PARALLAX_AGGREGATE_SCALED_NUMBERS_H_

@@ -120,8 +120,10 @@ class DirectBuilder {
       take(leader, range);
     }
     if (columns_.rank() != leader) return;
+    // Not out of the result, which nothing reads then: the caller may want that in another dtype.
+    const uint8_t from = columns_.rank() == owner ? kTotal : kResult;
     for (const uint32_t local : columns_.locals()) {
-      if (local != leader && local != owner) give(kResult, local, range);
+      if (local != leader && local != owner) give(from, local, range);
     }
   }
 

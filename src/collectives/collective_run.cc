@@ -42,14 +42,14 @@ Schedule combining_schedule(const Columns& columns, const Collective& what,
       .build(shape);
 }
 
-// The result comes together in the caller's buffer: of copies wherever that lies; of what is
-// combined as numbers that are read there again.
+// The result comes together in the caller's buffer: of copies, and of what is rounded as it is put
+// there, wherever that lies; of what is combined as numbers that are read there again.
 bool is_placed(const Collective& what) {
   if (what.recv == nullptr) return false;
   if (!combines(what.terms.kind)) return true;
   return what.got().count > 0 && what.terms.kind != PARALLAX_REDUCE_SCATTER &&
-         dtype_of(what.terms.sum()) == what.terms.dtype &&
-         reinterpret_cast<uintptr_t>(what.recv) % what.terms.element_bytes() == 0;
+         (dtype_of(what.terms.sum()) != what.terms.dtype ||
+          reinterpret_cast<uintptr_t>(what.recv) % what.terms.element_bytes() == 0);
 }
 
 uint64_t result_elements(const Collective& what) {
@@ -91,7 +91,9 @@ CollectiveRun::CollectiveRun(const Columns& columns, Outbox& outbox, const Colle
       exchange_(columns, result_elements(what), outbox,
                 {.variable = what.key.tagged ? 1u : 0u,
                  .ordered = ordered && combines(what.terms.kind),
-                 .sum = what.terms.sum()},
+                 .sum = what.terms.sum(),
+                 .dtype = what.terms.dtype,
+                 .factor = what.factor()},
                 schedule_of(columns, what, algorithms, ordered),
                 {.copies = !combines(what.terms.kind),
                  .dtype = what.terms.dtype,
@@ -137,8 +139,9 @@ bool CollectiveRun::give() {
   const ReducedGradient sums = what_.terms.kind == PARALLAX_REDUCE_SCATTER
                                    ? exchange_.owned(what_.key.number)
                                    : exchange_.whole(what_.key.number);
+  if (sums.placed) return true;
   const uint64_t count = std::min(kGiveNumbers, got.count - given_);
-  give_numbers(sums.values + given_ * bytes_of_sum(what_.terms.sum()), count, what_.factor(),
+  give_numbers(sums.values + given_ * bytes_of_sum(what_.terms.sum()), count, 1,
                {.values = what_.recv + given_ * bytes_of_dtype(what_.terms.dtype),
                 .dtype = what_.terms.dtype,
                 .sum = what_.terms.sum()});

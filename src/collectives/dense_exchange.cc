@@ -22,9 +22,21 @@ ReducedGradient of_elements(const ExchangeOptions& options, bool made_dense,
   ReducedGradient result;
   result.counted = options.counted;
   result.sum = options.sum;
+  result.scaled = options.factor != 1;
   result.by_rows = made_dense;
   result.row_elements = row_elements;
   return result;
+}
+
+// What comes of it is what the caller wants: nothing else is made of sums than totals.
+bool gives_all(const ExchangeOptions& options, bool made_dense, const BesideSteps* beside) {
+  return !made_dense && !options.counts_contributors && (beside != nullptr || options.held);
+}
+
+// The same on all ranks, whatever the schedule of each.
+bool has_narrow(const ExchangeOptions& options, bool made_dense, const BesideSteps* beside) {
+  return gives_all(options, made_dense, beside) && options.dtype != ExchangeOptions::kSumsOwn &&
+         (beside == nullptr || !beside->copies);
 }
 
 }  // namespace
@@ -41,13 +53,15 @@ DenseExchange::DenseExchange(const Columns& columns, const Elements& elements, O
       beside_(beside != nullptr),
       reduce_kind_(beside_ ? SectionKind::kCollectiveReduce : SectionKind::kDenseReduce),
       gather_kind_(beside_ ? SectionKind::kCollectiveGather : SectionKind::kDenseGather),
-      placed_(beside_ && beside->placed),
       defers_(options.method != Method::kPushPull),
       combine_(beside_ ? beside->combine : Combine::kSum),
       dtype_(beside_ && beside->copies ? beside->dtype : dtype_of(options.sum)),
       element_bytes_(bytes_of_dtype(dtype_)),
       wiring_(std::move(wiring)),
-      ordered_(options.ordered || wiring_.schedule().in_turn) {}
+      ordered_(options.ordered || wiring_.schedule().in_turn),
+      finishes_(gives_all(options, made_dense_, beside) && wiring_.result_is_last()),
+      numbers_{dtype_, has_narrow(options, made_dense_, beside) ? options.dtype : dtype_},
+      placed_(beside_ && beside->placed && (beside->dtype == dtype_ || finishes_)) {}
 
 DenseExchange::DenseExchange(const Columns& columns, const Partition& partition, Outbox& outbox,
                              const ExchangeOptions& options, const DenseAlgorithm& algorithm,
@@ -132,8 +146,8 @@ void DenseExchange::open(uint64_t step) {
   buffer.leaving = nullptr;
   buffer.borrowed = {};
   buffer.pending = nullptr;
-  buffer.result = buffer.own_result.data();
-  buffer.placed = buffer.ended = buffer.contributed = buffer.has_values = false;
+  buffer.result = ResultPlace::at(buffer.own_result.data(), dtype_, false);
+  buffer.narrow = buffer.ended = buffer.contributed = buffer.has_values = false;
   buffer.held = buffer.part_summed = buffer.lent = false;
   buffer.results_left = static_cast<uint32_t>(wiring_.cells().size()) - wiring_.sum_cells();
   for (DenseAccumulator& sum : buffer.sums) sum.clear();
@@ -148,9 +162,8 @@ void DenseExchange::open(uint64_t step) {
 void DenseExchange::place(uint64_t step, std::byte* result, uint32_t* pending) {
   StepBuffer& buffer = step_buffer(step);
   buffer.pending = pending;
-  if (result == nullptr) return;
-  buffer.result = result;
-  buffer.placed = true;
+  if (result == nullptr || !placed_) return;
+  buffer.result = ResultPlace::at(result, numbers_.narrow, true);
 }
 
 // ---- this rank's slice
@@ -161,7 +174,7 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
   buffer.input = slice.elements;
   buffer.pending = pending;
   const Destination& to = slice.result;
-  const auto result = ByteRange::at(to.values, elements_ * element_bytes_);
+  const auto result = ByteRange::at(to.values, elements_ * bytes_of_dtype(to.dtype));
   const auto input =
       ByteRange::at(slice.elements.rows, elements_ * bytes_of_dtype(slice.elements.dtype));
   buffer.borrowed = slice.borrowed;
@@ -170,11 +183,14 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
   const PlaceRules rules = {outbox_.remote_writes(), columns_.rank(), element_bytes_};
   const bool to_own =
       buffer.is_known && rules.comes_to_own(wiring_, elements_, buffer.own_bytes(), result);
-  if (to.values != nullptr && to.dtype == dtype_ && !unsent && !to_own) {
-    buffer.result = to.values;
-    buffer.placed = true;
+  const bool takes = to.dtype == dtype_ || (finishes_ && convertible(dtype_, to.dtype));
+  if (to.values != nullptr && takes && !unsent && !to_own) {
+    buffer.result = ResultPlace::at(to.values, to.dtype, true);
     buffer.leaving = slice.leaving;
   }
+  // Who gives no narrow numbers gets none: they would be rounded.
+  buffer.narrow = numbers_.are_narrow(slice.elements.dtype) &&
+                  (beside_ ? finishes_ : numbers_.are_narrow(buffer.result.dtype));
   place_sums(buffer, slice);
   offer_places(step);
   if (slice.arriving != nullptr) {
@@ -198,20 +214,16 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
   const size_t bytes = bytes_of_dtype(slice.elements.dtype);
   for (const uint32_t i : wiring_.inputs()) {
     const Op& op = wiring_.ops()[i];
-    if (op.kind == OpKind::kCopy) {
-      write_result(buffer, wiring_.cells_of(i).to, op.range.count,
-                   slice.elements.rows + wiring_.cells_of(i).input * bytes);
-    }
+    const ScheduleWiring::OpCells& cells = wiring_.cells_of(i);
+    const RowValues values = {slice.elements.rows + cells.input * bytes, slice.elements.dtype};
+    if (op.kind == OpKind::kCopy) write_result(buffer, cells.to, op.range.count, values);
     if (op.kind != OpKind::kAdd) continue;
-    DenseAccumulator& sum = buffer.sums[wiring_.cells_of(i).to];
-    const RowValues values = {slice.elements.rows + wiring_.cells_of(i).input * bytes,
-                              slice.elements.dtype};
     if (slice.lasting) {
-      sum.lend(op.turn, values);
+      buffer.sums[cells.to].lend(op.turn, values);
     } else {
-      PARALLAX_CHECK(sum.add(op.turn, op.range.count, values));
+      PARALLAX_CHECK(buffer.sums[cells.to].add(op.turn, op.range.count, values));
     }
-    sum_moved(buffer, wiring_.cells_of(i).to);
+    sum_moved(buffer, cells.to);
   }
   if (!buffer.notes.empty()) outbox_.lending().wake(this);
 }
@@ -265,7 +277,7 @@ void DenseExchange::leave_out(StepBuffer& buffer, uint32_t i) {
       const Range& range = wiring_.cells()[cell].range;
       // Of rows made dense one range may have got none while others did.
       if (made_dense_) {
-        fill_no_row(options_.sum, buffer.result + range.first * element_bytes_, range.count);
+        fill_no_row(options_.sum, buffer.result.of(range.first), range.count);
       }
       buffer.done[cell] = range.count;
       --buffer.results_left;
@@ -291,11 +303,13 @@ void DenseExchange::leave_out(StepBuffer& buffer, uint32_t i) {
 // Hands on what is complete of a sum and was not before.
 void DenseExchange::sum_moved(StepBuffer& buffer, uint32_t cell) {
   if (taken_back_) return;
-  const DenseAccumulator& sum = buffer.sums[cell];
+  DenseAccumulator& sum = buffer.sums[cell];
   const uint64_t from = buffer.done[cell];
   const uint64_t until = sum.complete();
   if (until == from) return;
   buffer.done[cell] = until;
+  const bool scales = options_.factor != 1 && !sum.empty() && wiring_.is_total(cell);
+  if (scales) sum.scale(from, until - from, options_.factor);
   for (const uint32_t reader : wiring_.cells()[cell].readers) {
     if (sum.empty()) {
       leave_out(buffer, reader);
@@ -315,10 +329,9 @@ void DenseExchange::read(StepBuffer& buffer, uint32_t i, uint64_t at, uint64_t c
     send(buffer, i, at, count, buffer.input.rows + (cells.input + at) * bytes);
     return;
   }
-  const std::byte* values =
-      wiring_.is_sum(cells.from)
-          ? buffer.sums[cells.from].values()
-          : buffer.result + wiring_.cells()[cells.from].range.first * element_bytes_;
+  const std::byte* values = wiring_.is_sum(cells.from)
+                                ? buffer.sums[cells.from].values()
+                                : buffer.result.of(wiring_.cells()[cells.from].range.first);
   values += at * element_bytes_;
   switch (op.kind) {
     case OpKind::kSend:
@@ -329,7 +342,7 @@ void DenseExchange::read(StepBuffer& buffer, uint32_t i, uint64_t at, uint64_t c
       sum_moved(buffer, cells.to);
       return;
     case OpKind::kCopy:
-      write_result(buffer, cells.to, count, values);
+      write_result(buffer, cells.to, count, {values, dtype_});
       return;
     case OpKind::kReceiveSum:
     case OpKind::kReceiveCopy:
@@ -339,12 +352,8 @@ void DenseExchange::read(StepBuffer& buffer, uint32_t i, uint64_t at, uint64_t c
 }
 
 void DenseExchange::write_result(StepBuffer& buffer, uint32_t cell, uint64_t count,
-                                 const std::byte* values) {
-  const uint64_t at = buffer.done[cell];
-  const Range& range = wiring_.cells()[cell].range;
-  std::byte* to = buffer.result + (range.first + at) * element_bytes_;
-  // A collective's own numbers may be in place.
-  if (to != values) std::memcpy(to, values, count * element_bytes_);
+                                 const RowValues& values) {
+  buffer.result.put(wiring_.cells()[cell].range.first + buffer.done[cell], count, values);
   result_moved(buffer, cell, count);
 }
 
@@ -372,14 +381,10 @@ void DenseExchange::send(StepBuffer& buffer, uint32_t i, uint64_t at, uint64_t c
     return;
   }
   Send send = new_send(buffer, i, at, count);
-  if (op.from == kInput) {
-    send.format.source_bytes = bytes_of_dtype(buffer.input.dtype);
-    send.format.convert = converter(buffer.input.dtype, dtype_);
-  }
   send.dense = values;
   send.handle = &state.queued;
   const uint32_t from = wiring_.cells_of(i).from;
-  const bool of_result = op.from == kResult && buffer.placed;
+  const bool of_result = op.from == kResult && buffer.result.callers;
   const bool of_sum =
       from != ScheduleWiring::kNone && wiring_.is_sum(from) && buffer.sums[from].placed();
   if (beside_ || op.from == kInput || of_result || of_sum) {
@@ -402,8 +407,8 @@ Send DenseExchange::new_send(const StepBuffer& buffer, uint32_t i, uint64_t at,
                  .step = buffer.step,
                  .first = wiring_.on_wire(op) + at};
   send.ahead = op.stage == kGatherStage;
-  send.format = {.element_bytes = static_cast<uint32_t>(element_bytes_),
-                 .source_bytes = static_cast<uint32_t>(element_bytes_)};
+  send.format = op.from == kInput ? numbers_.format(buffer.input.dtype, buffer.narrow)
+                                  : numbers_.format(dtype_, buffer.ops[i].narrow);
   send.count = count;
   return send;
 }
@@ -456,7 +461,8 @@ ReducedGradient DenseExchange::whole(uint64_t step) const {
   ReducedGradient all = of_elements(options_, made_dense_, row_elements_);
   all.contributed = buffer.contributed;
   all.has_values = buffer.has_values;
-  all.values = buffer.result;
+  all.values = buffer.result.values;
+  all.placed = buffer.result.callers && finishes_;
   all.count = elements_;
   return all;
 }

@@ -30,6 +30,12 @@
 // the first two then go into the sum in one pass, and the sum where the caller wants its result.
 // What others gave in place gets its total there: each block is written to them while it is in the
 // cache. From elsewhere they read it, where it is lent in turn.
+//
+// A *narrow* slice, of 16-bit numbers that are summed as floats, travels as it is, and is widened
+// where it is added. Who gives one, and has its result in the same dtype, gets totals that were
+// rounded once, by whoever made them: an element says of what type it is by its length. That takes
+// a result of which nothing travels on. Totals are scaled (ExchangeOptions::factor) as a block of
+// them is complete, before anybody has it.
 #ifndef PARALLAX_COLLECTIVES_DENSE_EXCHANGE_H_
 #define PARALLAX_COLLECTIVES_DENSE_EXCHANGE_H_
 
@@ -45,6 +51,7 @@
 #include "collectives/algorithms.h"
 #include "collectives/exchange.h"
 #include "collectives/lent_notes.h"
+#include "collectives/narrow_numbers.h"
 #include "collectives/run_member.h"
 #include "collectives/schedule_wiring.h"
 #include "message/outbox.h"
@@ -115,6 +122,7 @@ class DenseExchange final : public Exchange, private LentReader {
     uint32_t area = 0;       // receives: which its sender may write to; 0: none
     uint32_t offer = 0;      // sends: in offers, from 1 on; 0: there is none
     bool open = false;       // receives: its sender may write where they come
+    bool narrow = false;     // sends: who gets them has given narrow numbers
     BufferPlace over;        // sends: where this rank may write them; in no buffer: nowhere
     uint64_t loan = 0;       // sends: what ends when they are written
     WholePages returns;      // sends: which of their bytes may be
@@ -128,10 +136,10 @@ class DenseExchange final : public Exchange, private LentReader {
     uint64_t step = 0;
     RowValues input;
     Arrival arrival;
-    ByteRange borrowed;                        // with the input in it, as the contribution says
-    uint32_t* pending = nullptr;               // of the contribution
-    std::byte* result = nullptr;               // in use: own_result or the caller's
-    bool placed = false;                       // it is the caller's
+    ByteRange borrowed;           // with the input in it, as the contribution says
+    uint32_t* pending = nullptr;  // of the contribution
+    ResultPlace result;
+    bool narrow = false;                       // what this rank gives and gets is
     const LeavingElements* leaving = nullptr;  // then: who is told what is there of it
     std::span<std::byte> own_result;
     ByteRange own_bytes() const { return ByteRange::at(own_result.data(), own_result.size()); }
@@ -157,6 +165,8 @@ class DenseExchange final : public Exchange, private LentReader {
   struct InRuns final : RunMember {
     explicit InRuns(DenseExchange& exchange);
     Range part() const override { return whole.wiring_.schedule().owned; }
+    double factor() const override { return whole.options_.factor; }
+    bool in_order() const override { return whole.ordered_; }
     void hold(uint64_t step, const Contribution& slice, uint32_t* pending) override;
     bool is_held(uint64_t step) const override { return whole.step_buffer(step).held; }
     void release(uint64_t step) override;
@@ -172,7 +182,7 @@ class DenseExchange final : public Exchange, private LentReader {
     return step_buffers_[beside_ ? 0 : step & 1];
   }
   [[nodiscard]] bool fits(const StepBuffer& buffer, uint32_t op, const Section& section) const;
-  void bring(StepBuffer& buffer, uint32_t op, uint64_t count, const std::byte* values, bool lent);
+  void bring(StepBuffer& buffer, uint32_t op, uint64_t count, const RowValues& values, bool lent);
   void leave_out(StepBuffer& buffer, uint32_t op);
   void end_offer(StepBuffer& buffer, uint32_t op);
   void end_offers(StepBuffer& buffer);
@@ -189,7 +199,7 @@ class DenseExchange final : public Exchange, private LentReader {
                  const std::byte* values);
   void sum_moved(StepBuffer& buffer, uint32_t cell);
   void read(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count);
-  void write_result(StepBuffer& buffer, uint32_t cell, uint64_t count, const std::byte* values);
+  void write_result(StepBuffer& buffer, uint32_t cell, uint64_t count, const RowValues& values);
   void result_moved(StepBuffer& buffer, uint32_t cell, uint64_t count);
   void send(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count, const std::byte* values);
   Send new_send(const StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count) const;
@@ -201,14 +211,17 @@ class DenseExchange final : public Exchange, private LentReader {
   const bool made_dense_;
   const bool beside_;                            // the steps: a collective's
   const SectionKind reduce_kind_, gather_kind_;  // of its elements
-  const bool placed_;                            // always
   const bool defers_;        // loans that are addends wait for this rank's own contribution
   bool taken_back_ = false;  // what was read of a loan is worth nothing: the job is about to end
   const Combine combine_;
-  const uint32_t dtype_;        // of numbers that travel: the sum type's, but for copies
+  const uint32_t dtype_;        // of sums, or of what is only copied
   const size_t element_bytes_;  // of one
   const ScheduleWiring wiring_;
   const bool ordered_;  // sums add by turn
+  // The result may come in any dtype: it is complete when it has come, and nothing of it travels.
+  const bool finishes_;
+  const NarrowNumbers numbers_;  // alike on all ranks
+  const bool placed_;            // of a collective: place() says where the result goes
   InRuns in_runs_{*this};
   Arena arena_;
   std::array<StepBuffer, 2> step_buffers_;

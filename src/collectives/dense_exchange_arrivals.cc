@@ -43,10 +43,11 @@ bool DenseExchange::on_section(uint32_t from, const Section& section) {
     leave_out(buffer, op);
     return true;
   }
-  const std::byte* values = section.payload.data();
+  RowValues values = {section.payload.data(), numbers_.of_bytes(count, section.payload.size())};
   if (placed) {
     const uint32_t to = wiring_.cells_of(op).to;
-    values = buffer.result + (wiring_.cells()[to].range.first + buffer.done[to]) * element_bytes_;
+    values = {buffer.result.of(wiring_.cells()[to].range.first + buffer.done[to]),
+              buffer.result.dtype};
   }
   bring(buffer, op, count, values, false);
   return true;
@@ -64,9 +65,14 @@ bool DenseExchange::fits(const StepBuffer& buffer, uint32_t i, const Section& se
   const bool placed = header.encoding == Encoding::kPlaced;
   const bool asked = state.area != 0 || state.open;
   if (placed && (!asked || header.count == 0 || !section.payload.empty())) return false;
-  const size_t bytes = placed ? header.payload_bytes : section.payload.size();
-  const bool lent = header.encoding == Encoding::kLent;
-  if (bytes != (lent ? sizeof(LentPart) : header.count * element_bytes_)) return false;
+  const size_t bytes = section.payload.size();
+  if (header.encoding == Encoding::kLent) {
+    if (bytes != sizeof(LentPart)) return false;
+  } else if (placed) {
+    if (header.payload_bytes != uint64_t{header.count} * buffer.result.element_bytes) return false;
+  } else if (numbers_.of_bytes(header.count, bytes) == NarrowNumbers::kNoDtype) {
+    return false;
+  }
   const bool last = (header.flags & kSectionLast) != 0;
   if ((header.count == 0) != last || (last && came > 0)) return false;
   const uint32_t given_by = wiring_.cells()[wiring_.cells_of(i).to].given_by;
@@ -79,18 +85,18 @@ bool DenseExchange::fits(const StepBuffer& buffer, uint32_t i, const Section& se
 }
 
 // The next elements of a receive, which fit. `lent`: the peer may have taken them back.
-void DenseExchange::bring(StepBuffer& buffer, uint32_t i, uint64_t count, const std::byte* values,
+void DenseExchange::bring(StepBuffer& buffer, uint32_t i, uint64_t count, const RowValues& values,
                           bool lent) {
   const Op& op = wiring_.ops()[i];
   const uint32_t to = wiring_.cells_of(i).to;
   const bool copies = op.kind == OpKind::kReceiveCopy;
   if (copies) {
-    std::byte* const there =
-        buffer.result + (wiring_.cells()[to].range.first + buffer.done[to]) * element_bytes_;
-    if (there != values) std::memcpy(there, values, count * element_bytes_);
+    buffer.result.put(wiring_.cells()[to].range.first + buffer.done[to], count, values);
   } else {
+    const uint32_t back = wiring_.returned_by(i);
+    if (values.dtype != dtype_ && back != ScheduleWiring::kNone) buffer.ops[back].narrow = true;
     // It has as many left: fits() counts the same elements.
-    PARALLAX_CHECK(buffer.sums[to].add(op.turn, count, {values, dtype_of(options_.sum)}));
+    PARALLAX_CHECK(buffer.sums[to].add(op.turn, count, values));
   }
   if (lent && !outbox_.lending().was_meant(op.peer)) {
     taken_back_ = true;
@@ -122,7 +128,7 @@ void DenseExchange::arrive(uint64_t step) {
       if (sends) {
         read(buffer, i, at, count);
       } else if (op.kind == OpKind::kCopy) {
-        write_result(buffer, cells.to, count, values);
+        write_result(buffer, cells.to, count, {values, dtype});
       } else {
         PARALLAX_CHECK(buffer.sums[cells.to].add(op.turn, count, {values, dtype}));
         sum_moved(buffer, cells.to);

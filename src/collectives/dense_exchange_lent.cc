@@ -30,14 +30,15 @@ Lending::Beside beside(const ByteRange& borrowed, const std::byte* data, uint64_
 // False: not what that rank may lend.
 bool DenseExchange::note(StepBuffer& buffer, uint32_t i, const Section& section) {
   const SectionHeader& header = section.header;
-  LentNote note = {.op = i, .part = {}, .count = header.count};
+  LentNote note = {.op = i, .part = {}, .count = header.count, .dtype = dtype_};
   std::memcpy(&note.part, section.payload.data(), sizeof note.part);
   OpState& state = buffer.ops[i];
   // So that notes are few, whatever a peer sends.
   const bool ends = state.done + state.noted + header.count == wiring_.ops()[i].range.count;
-  const uint64_t bytes = header.count * element_bytes_;
+  const uint64_t bytes = note.part.bytes;
+  note.dtype = numbers_.of_bytes(header.count, bytes);
   Lending& lending = outbox_.lending();
-  if (header.count == 0 || note.part.bytes != bytes) return false;
+  if (header.count == 0 || note.dtype == NarrowNumbers::kNoDtype) return false;
   if (bytes < lending.bytes_min(note.part.returns.any()) && !ends) return false;
   const uint32_t peer = wiring_.ops()[i].peer;
   if (lending.find(peer, note.part.place, bytes) == nullptr) {
@@ -55,6 +56,7 @@ bool DenseExchange::note(StepBuffer& buffer, uint32_t i, const Section& section)
         lending.find_writable(peer, note.part.place, bytes) == nullptr) {
       return false;
     }
+    buffer.ops[back].narrow = note.dtype != dtype_;
     buffer.ops[back].over = note.part.place;
     buffer.ops[back].loan = note.part.loan;
     buffer.ops[back].returns = returns;
@@ -67,7 +69,7 @@ bool DenseExchange::note(StepBuffer& buffer, uint32_t i, const Section& section)
 
 // A turn: blocks of each loan that may be read now.
 bool DenseExchange::read_lent() {
-  const uint64_t block = kBlockBytes / element_bytes_;
+  const uint64_t block = kBlockBytes / element_bytes_;  // narrow ones are sums then
   bool more = false;
   for (StepBuffer& buffer : step_buffers_) {
     bool any = !buffer.notes.empty();
@@ -87,7 +89,7 @@ bool DenseExchange::read_note(StepBuffer& buffer, LentNote& note, uint64_t count
   if (taken_back_) return false;
   Lending& lending = outbox_.lending();
   const uint32_t peer = wiring_.ops()[note.op].peer;
-  const uint64_t bytes = count * element_bytes_;
+  const uint64_t bytes = count * bytes_of_dtype(note.dtype);
   const std::byte* const values = lending.find(peer, note.part.place, bytes);
   if (values == nullptr) {  // unmapped: its owner is gone
     taken_back_ = true;
@@ -96,7 +98,7 @@ bool DenseExchange::read_note(StepBuffer& buffer, LentNote& note, uint64_t count
   buffer.ops[note.op].noted -= count;
   note.count -= count;
   note.part.place.offset += bytes;
-  bring(buffer, note.op, count, values, true);
+  bring(buffer, note.op, count, {values, note.dtype}, true);
   lending.count_read(bytes);
   // Where its total is written, that ends it.
   if (note.count == 0 && !note.part.returns.any() && !taken_back_) {
@@ -114,9 +116,11 @@ void DenseExchange::send_over(StepBuffer& buffer, uint32_t i, uint64_t at, uint6
   const Op& op = wiring_.ops()[i];
   const OpState& state = buffer.ops[i];
   Lending& lending = outbox_.lending();
+  const uint32_t dtype = state.narrow ? numbers_.narrow : dtype_;
+  const size_t there_bytes = bytes_of_dtype(dtype);
   // Elements that lie in these pages alone: they need not be aligned to their own size.
-  const uint64_t first = (state.returns.first + element_bytes_ - 1) / element_bytes_;
-  const uint64_t end = state.returns.end / element_bytes_;
+  const uint64_t first = (state.returns.first + there_bytes - 1) / there_bytes;
+  const uint64_t end = state.returns.end / there_bytes;
   for (uint64_t now = 0; count > 0; at += now, count -= now, values += now * element_bytes_) {
     const bool written = at >= first && at < end;
     now = std::min(count, (at < first ? first : written ? end : op.range.count) - at);
@@ -130,14 +134,14 @@ void DenseExchange::send_over(StepBuffer& buffer, uint32_t i, uint64_t at, uint6
       continue;
     }
     BufferPlace place = state.over;
-    place.offset += at * element_bytes_;
-    const uint64_t bytes = now * element_bytes_;
+    place.offset += at * there_bytes;
+    const uint64_t bytes = now * there_bytes;
     std::byte* const there = lending.find_writable(op.peer, place, bytes);
     if (there == nullptr || !lending.was_meant(op.peer)) {  // it must not any more
       taken_back_ = true;
       return;
     }
-    std::memcpy(there, values, bytes);
+    convert_or_copy(converter(dtype_, dtype), values, there, now, there_bytes);
     lending.count_written(bytes);
     if (at + now < end) continue;
     Send send = new_send(buffer, i, first, end - first);
@@ -155,23 +159,25 @@ void DenseExchange::send_over(StepBuffer& buffer, uint32_t i, uint64_t at, uint6
 void DenseExchange::lend(StepBuffer& buffer, uint32_t i, Send& send) {
   const Op& op = wiring_.ops()[i];
   const Lending& lending = outbox_.lending();
-  const uint64_t bytes = send.count * element_bytes_;
+  const uint64_t element_bytes = send.format.element_bytes;
+  const uint64_t bytes = send.count * element_bytes;
   // As they travel, in a buffer that it reads, with a request pending that keeps them as they are.
   if (send.pending == nullptr || send.format.convert != nullptr || op.peer == columns_.rank() ||
       bytes < lending.bytes_min(true)) {
     return;
   }
   // Of all of the operation: what follows is added to the send while it is queued.
-  const uint64_t before = (buffer.ops[i].done - send.count) * element_bytes_;
+  const uint64_t before = (buffer.ops[i].done - send.count) * element_bytes;
   BufferPlace place =
-      lending.place_for(op.peer, send.dense - before, op.range.count * element_bytes_);
+      lending.place_for(op.peer, send.dense - before, op.range.count * element_bytes);
   if (place.buffer == 0) return;
   place.offset += before;
   // Where its place is the total's too, and nothing else reads it there.
   const uint32_t back = wiring_.returned_by(i);
-  if (op.from == kInput && back != ScheduleWiring::kNone && buffer.placed && !made_dense_ &&
+  if (op.from == kInput && back != ScheduleWiring::kNone && buffer.result.callers && !made_dense_ &&
       send.count == op.range.count && send.count <= UINT32_MAX &&
-      send.dense == buffer.result + op.range.first * element_bytes_) {
+      buffer.result.element_bytes == element_bytes &&
+      send.dense == buffer.result.of(op.range.first)) {
     send.returns = lending.whole_pages(place, bytes, beside(buffer.borrowed, send.dense, bytes));
   }
   if (!send.returns.any() && bytes < lending.bytes_min(false)) return;
@@ -181,11 +187,11 @@ void DenseExchange::lend(StepBuffer& buffer, uint32_t i, Send& send) {
 
 // Sums that are copied into the caller's result are made there, where that is possible.
 void DenseExchange::place_sums(StepBuffer& buffer, const Contribution& slice) {
-  if (!buffer.placed || made_dense_) return;
-  const ByteRange result = ByteRange::at(buffer.result, elements_ * element_bytes_);
+  if (!buffer.result.callers || made_dense_ || buffer.result.dtype != dtype_) return;
+  const ByteRange result = ByteRange::at(buffer.result.values, elements_ * element_bytes_);
   const ByteRange input =
       ByteRange::at(slice.elements.rows, elements_ * bytes_of_dtype(slice.elements.dtype));
-  const bool in_place = buffer.result == slice.elements.rows;
+  const bool in_place = buffer.result.values == slice.elements.rows;
   if (!in_place && result.overlaps(input)) return;
   // In place the sum is made over one of its addends.
   if (in_place &&
@@ -198,7 +204,7 @@ void DenseExchange::place_sums(StepBuffer& buffer, const Contribution& slice) {
         sum.readers.begin(), sum.readers.end(),
         [this](uint32_t reader) { return wiring_.ops()[reader].kind == OpKind::kCopy; });
     if (!copied || (in_place && !wiring_.alone_reads_input(cell))) continue;
-    std::byte* const there = buffer.result + sum.range.first * element_bytes_;
+    std::byte* const there = buffer.result.of(sum.range.first);
     if (in_place) {
       buffer.sums[cell].place_over_lent(there);
     } else {

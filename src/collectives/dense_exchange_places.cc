@@ -13,14 +13,14 @@ namespace parallax {
 void DenseExchange::offer_places(uint64_t step) {
   StepBuffer& buffer = step_buffer(step);
   RemoteWrites* const writes = outbox_.remote_writes();
-  if (writes == nullptr || buffer.result == nullptr) return;
+  if (writes == nullptr || buffer.result.values == nullptr || buffer.result.dtype != dtype_) return;
   const PlaceRules rules = {writes, columns_.rank(), element_bytes_};
   for (const uint32_t i : wiring_.receives()) {
     const Op& op = wiring_.ops()[i];
     OpState& state = buffer.ops[i];
     if (state.area != 0 || state.done > 0 || state.nothing || !rules.can_be_placed(op)) continue;
     const Range& range = wiring_.cells()[wiring_.cells_of(i).to].range;
-    const std::byte* const first = buffer.result + range.first * element_bytes_;
+    const std::byte* const first = buffer.result.of(range.first);
     SharedPart shared;
     const ByteRange place = ByteRange::at(first, range.count * element_bytes_);
     if (!writes->share(place, &shared)) continue;
@@ -75,7 +75,7 @@ bool DenseExchange::on_offer(uint32_t from, const Section& section) {
 
 // Its own elements, as they are in memory.
 void DenseExchange::place_send(StepBuffer& buffer, const OpState& state, Send& send) const {
-  if (state.offer == 0 || send.format.convert != nullptr) return;
+  if (state.offer == 0 || send.format.convert != nullptr || state.narrow) return;
   send.place = &buffer.offers[state.offer - 1];
   send.place_offset = (state.done - send.count) * element_bytes_;
 }

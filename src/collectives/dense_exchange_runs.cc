@@ -30,18 +30,18 @@ bool sums_a_part(const ScheduleWiring& wiring, uint32_t others) {
 
 DenseExchange::InRuns::InRuns(DenseExchange& exchange)
     : whole(exchange),
-      suits(!exchange.beside_ && !exchange.made_dense_ && !exchange.ordered_ &&
-            exchange.options_.held && !exchange.options_.counts_contributors &&
-            exchange.columns_.host_count() == 1 && exchange.columns_.world() > 1 &&
+      suits(!exchange.beside_ && exchange.finishes_ && exchange.columns_.host_count() == 1 &&
+            exchange.columns_.world() > 1 &&
             sums_a_part(exchange.wiring_, exchange.columns_.world() - 1)) {}
 
 void DenseExchange::InRuns::hold(uint64_t step, const Contribution& slice, uint32_t* pending) {
   StepBuffer& buffer = whole.step_buffer(step);
-  PARALLAX_CHECK(!buffer.ended && slice.lasting && slice.result.values == slice.elements.rows);
-  buffer.held = buffer.ended = buffer.contributed = buffer.placed = true;
+  PARALLAX_CHECK(!buffer.ended && slice.lasting && slice.result.values == slice.elements.rows &&
+                 slice.result.dtype == whole.numbers_.narrow);
+  buffer.held = buffer.ended = buffer.contributed = true;
   buffer.input = slice.elements;
   buffer.borrowed = slice.borrowed;
-  buffer.result = slice.result.values;
+  buffer.result = ResultPlace::at(slice.result.values, slice.result.dtype, true);
   buffer.pending = pending;
 }
 
@@ -54,7 +54,7 @@ void DenseExchange::InRuns::release(uint64_t step) {
                    {.elements = buffer.input,
                     .lasting = true,
                     .borrowed = buffer.borrowed,
-                    .result = {buffer.result, buffer.input.dtype}},
+                    .result = {buffer.result.values, buffer.input.dtype}},
                    buffer.pending);
 }
 

@@ -52,7 +52,14 @@ struct ExchangeOptions {
   Method method = Method::kAllreduce;
   uint64_t rows_max = 0;        // rows in one slice; 0 for dense
   bool ordered = false;         // sums in a fixed order of ranks and hosts
-  SumType sum = SumType::kF32;  // what travels; slices are converted where they enter
+  SumType sum = SumType::kF32;  // of sums; slices are converted where they enter
+  // Of elements that the framework holds: the dtype that slices have, unless one has another, and
+  // in which they travel and results come back then. Not said: the sum's.
+  uint32_t dtype = kSumsOwn;
+  static constexpr uint32_t kSumsOwn = UINT32_MAX;
+  // Totals are multiplied by it where they are made, once, in the sum type, as far as the exchange
+  // can (ReducedGradient::scaled).
+  double factor = 1;
   bool held = false;  // the framework's: every rank gets all of the sum, and owns none of it
   // With ids: every row ends in one element more, which counts the ranks that gave the row. The
   // partition's row_elements has it.
@@ -118,7 +125,8 @@ struct Contribution {
   // The elements stay as they are until the step is delivered here, whatever *pending says.
   bool lasting = false;
   // Of elements: they, and what lies before and behind them and is borrowed of the caller by the
-  // same request, so that all of it is free at one time. Of no bytes: that is not said.
+  // same request, so that all of it is free at one time, with the few bytes between that aligned
+  // it, which nobody reads or writes. Of no bytes: that is not said.
   ByteRange borrowed = {};
   // Where the caller wants the whole, which may be where the elements are: written, if at all, once
   // what it replaces was read. whole() tells where the whole is; there, if the dtype is the sum's.

@@ -17,6 +17,7 @@ struct LentNote {
   uint32_t op = 0;     // which operation it is for
   LentPart part;       // of what is still to be read
   uint64_t count = 0;  // elements of it
+  uint32_t dtype = 0;  // of each
 };
 
 class LentNotes {

@@ -18,6 +18,10 @@ class RunMember {
  public:
   // The elements that this rank sums, for itself and all others: some.
   virtual Range part() const = 0;
+  // What its total is multiplied by, as ExchangeOptions has it.
+  virtual double factor() const = 0;
+  // Its addends are added in the order of ranks.
+  virtual bool in_order() const = 0;
   // This rank's slice, in place, is lent to all others in a run. *pending counts the loans.
   virtual void hold(uint64_t step, const Contribution& slice, uint32_t* pending) = 0;
   virtual bool is_held(uint64_t step) const = 0;

@@ -151,6 +151,19 @@ uint32_t ScheduleWiring::find_receive(uint32_t from, uint8_t stage, uint64_t ele
   return found ? *(after - 1) : kNone;
 }
 
+bool ScheduleWiring::is_total(uint32_t cell) const {
+  const std::vector<uint32_t>& readers = cells_[cell].readers;
+  return std::none_of(readers.begin(), readers.end(), [this](uint32_t reader) {
+    const Op& op = schedule_.ops[reader];
+    return op.kind == OpKind::kAdd || (op.kind == OpKind::kSend && op.stage == kReduceStage);
+  });
+}
+
+bool ScheduleWiring::result_is_last() const {
+  return std::all_of(cells_.begin() + sum_cells_, cells_.end(),
+                     [](const Cell& cell) { return cell.readers.empty(); });
+}
+
 bool ScheduleWiring::alone_reads_input(uint32_t cell) const {
   const Range& range = cells_[cell].range;
   return std::all_of(inputs_.begin(), inputs_.end(), [&](uint32_t i) {

@@ -54,6 +54,10 @@ class ScheduleWiring {
   uint64_t on_wire(const Op& op) const { return schedule_.pairwise ? 0 : op.range.first; }
   // No operation reads the slice's elements of this sum's range, but to add them to it.
   bool alone_reads_input(uint32_t cell) const;
+  // Of a sum: the total of all ranks, which is read on its way back alone.
+  bool is_total(uint32_t cell) const;
+  // No operation reads of the result: it need not be numbers of the sum's type.
+  bool result_is_last() const;
   // Some of the slice is sent as it is, and added here besides: that a sum is complete does not say
   // that it has left.
   bool adds_sent() const { return adds_sent_; }

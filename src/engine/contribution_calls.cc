@@ -246,15 +246,16 @@ ByteRange ContributionCalls::elements_of(const PullSlice& slice) const {
   return ByteRange::at(slice.values, variable.elements() * bytes_of_dtype(slice.dtype));
 }
 
-// The memory of a slice and of those behind it in the call that lie one right behind the other: as
-// parameters that a program has laid out in one block.
+// The memory of a slice and of those behind it in the call that lie one behind the other, aligned
+// or not: as parameters that a program has laid out in one block.
 ByteRange ContributionCalls::run_from(const Request& request, size_t first, size_t* end) const {
   ByteRange run = elements_of(request.slices[first]);
   *end = first + 1;
   for (; *end < request.slices.size(); ++*end) {
     const ByteRange next = elements_of(request.slices[*end]);
-    if (run.bytes == 0 || next.first != run.first + run.bytes) break;
-    run.bytes += next.bytes;
+    const uint64_t gap = next.first - (run.first + run.bytes);
+    if (run.bytes == 0 || next.bytes == 0 || gap >= kRunGapEnd) break;
+    run.bytes += gap + next.bytes;
   }
   return run;
 }
@@ -281,9 +282,8 @@ void ContributionCalls::contribute(const Request& request, const PullSlice& slic
     if (reduce) contribution.borrowed = around;
     contribution.arriving = slice.arriving;
     if (slice.arriving != nullptr) contribution.lasting = false;
-    // Else the sum is not the result yet.
-    const bool is_sum = runtime.variable->reduction == PARALLAX_SUM;
-    if (placed && is_sum) contribution.leaving = slice.leaving;
+    // Else what is there is not the result yet.
+    if (placed && !runtime.variable->counts_contributors()) contribution.leaving = slice.leaving;
   } else {
     contribution.rows = rows_of(slice);
     contribution.arriving = slice.arriving;

@@ -42,21 +42,26 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
   // Until they are applied, which is then done in the pass that has asked whether they can be read.
   const bool rows_stay = runtime.variable->managed() && method == Method::kPushPull &&
                          !runtime.facts.on_device && compute_->at_once();
-  return make_exchange(columns_, runtime.gradient_partition(method), outbox_, *compute_,
-                       {.variable = runtime.id,
-                        .method = method,
-                        .rows_max = runtime.variable->rows_max,
-                        .ordered = sums_in_order(method),
-                        .sum = runtime.variable->sum_type(),
-                        .held = !runtime.variable->managed(),
-                        .counted = runtime.variable->counts_ranks(),
-                        .counts_contributors = runtime.variable->counts_contributors(),
-                        .marker_hosts_max = options_.marker_hosts_max,
-                        .algorithms = algorithms_.get(),
-                        .entries = entries_.get(),
-                        .staging = staging_.get(),
-                        .scratch = scratch_.get(),
-                        .rows_stay = rows_stay});
+  const bool elements_of_held = !runtime.variable->managed() && !runtime.variable->ids_declared();
+  const bool means = elements_of_held && runtime.variable->reduction == PARALLAX_MEAN_WORLD;
+  return make_exchange(
+      columns_, runtime.gradient_partition(method), outbox_, *compute_,
+      {.variable = runtime.id,
+       .method = method,
+       .rows_max = runtime.variable->rows_max,
+       .ordered = sums_in_order(method),
+       .sum = runtime.variable->sum_type(),
+       .dtype = elements_of_held ? runtime.variable->dtype : ExchangeOptions::kSumsOwn,
+       .factor = means ? 1.0 / columns_.world() : 1.0,
+       .held = !runtime.variable->managed(),
+       .counted = runtime.variable->counts_ranks(),
+       .counts_contributors = runtime.variable->counts_contributors(),
+       .marker_hosts_max = options_.marker_hosts_max,
+       .algorithms = algorithms_.get(),
+       .entries = entries_.get(),
+       .staging = staging_.get(),
+        .scratch = scratch_.get(),
+       .rows_stay = rows_stay});
 }
 
 namespace {

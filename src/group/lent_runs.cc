@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "aggregate/row_kernels.h"
+#include "aggregate/scaled_numbers.h"
 #include "base/check.h"
 
 namespace parallax {
@@ -21,10 +22,12 @@ constexpr uint64_t kLineBytes = 64;
 // Of a rank and step, without more memory.
 constexpr size_t kRunsReserved = 64;
 
+// Of totals that are made beside their addends.
+constexpr uint64_t kPieceElements = 1024;
+
 // The total of a block, over this rank's own addend: +0, that, and the others in their order.
 template <typename Sum>
-void sum_block(std::byte* own, std::span<std::byte* const> others, uint64_t offset,
-               uint64_t count) {
+void sum_over(std::byte* own, std::span<std::byte* const> others, uint64_t offset, uint64_t count) {
   Sum* const total = reinterpret_cast<Sum*>(own);
   bool first = true;
   for (const std::byte* const each : others) {
@@ -38,6 +41,31 @@ void sum_block(std::byte* own, std::span<std::byte* const> others, uint64_t offs
   }
 }
 
+// The total of a block, times a factor, where this rank's own addend was: +0 and all in the order
+// of ranks.
+template <typename In>
+void sum_beside(std::byte* own, std::span<std::byte* const> others, uint64_t offset, uint64_t count,
+                double factor, uint32_t dtype) {
+  using Sum = sum_of_t<In>;
+  std::array<Sum, kPieceElements> sums;
+  for (uint64_t at = 0; at < count; at += kPieceElements) {
+    const uint64_t piece = std::min(kPieceElements, count - at);
+    const uint64_t bytes = at * sizeof(In);
+    bool first = true;
+    for (const std::byte* const each : others) {
+      const std::byte* const addend = (each == nullptr ? own : each + offset) + bytes;
+      if (first) {
+        start_sum<In, Sum>(sums.data(), addend, piece);
+      } else {
+        add_to_sum<In, Sum>(sums.data(), addend, piece);
+      }
+      first = false;
+    }
+    give_numbers(reinterpret_cast<const std::byte*>(sums.data()), piece, factor,
+                 {.values = own + bytes, .dtype = dtype, .sum = sum_type_of(dtype)});
+  }
+}
+
 }  // namespace
 
 LentRuns::LentRuns(const Columns& columns, const Runtimes& runtimes, Outbox& outbox)
@@ -46,20 +74,22 @@ LentRuns::LentRuns(const Columns& columns, const Runtimes& runtimes, Outbox& out
       outbox_(outbox),
       usable_(columns.host_count() == 1 && columns.world() > 1 && outbox.lending().may_share()),
       others_(columns.world()),
+      bases_(columns.world()),
       addends_(columns.world()) {
   for (Step& each : steps_) each.runs.resize(columns.world());
 }
 
 void LentRuns::add_variables() {
-  while (offsets_.size() <= runtimes_.size()) {
-    if (offsets_.empty()) {
-      offsets_.push_back(0);
-      continue;
+  for (uint32_t bits = 0; bits < offsets_.size(); ++bits) {
+    std::vector<uint64_t>& offsets = offsets_[bits];
+    const uint64_t unit = uint64_t{1} << bits;
+    if (offsets.empty()) offsets.push_back(0);
+    while (offsets.size() <= runtimes_.size()) {
+      const Variable& variable = *runtimes_[offsets.size() - 1]->variable;
+      const bool rows = variable.ids_declared();
+      const uint64_t bytes = rows ? 0 : variable.elements() * bytes_of_dtype(variable.dtype);
+      offsets.push_back(offsets.back() + (bytes + unit - 1) / unit * unit);
     }
-    const Variable& variable = *runtimes_[offsets_.size() - 1]->variable;
-    const bool rows = variable.ids_declared();
-    const uint64_t bytes = rows ? 0 : variable.elements() * bytes_of_sum(variable.sum_type());
-    offsets_.push_back(offsets_.back() + bytes);
   }
   for (Step& each : steps_) {
     each.ways.resize(runtimes_.size());
@@ -91,8 +121,25 @@ bool LentRuns::goes_in_run(uint64_t step, const PullSlice& slice) const {
   if (slice.more || slice.way != SliceWay::kItself || slice.into != slice.values) return false;
   if (slice.arriving != nullptr) return false;
   if (at(step).ways[slice.variable] != Way::kOpen) return false;
-  return slice.dtype == dtype_of(runtimes_[slice.variable]->variable->sum_type()) &&
+  return slice.dtype == runtimes_[slice.variable]->variable->dtype &&
          member(step, slice.variable) != nullptr;
+}
+
+// How many of the slices go in one run that has so many bytes at most, and how they are aligned.
+size_t LentRuns::count_run(uint64_t step, std::span<const PullSlice> slices, uint64_t bytes_max,
+                           RunAlignment* alignment) const {
+  const std::byte* const values = slices[0].values;
+  const std::byte* end = values;
+  size_t count = 0;
+  for (; count < slices.size(); ++count) {
+    const PullSlice& next = slices[count];
+    if (next.variable != slices[0].variable + count || !goes_in_run(step, next)) break;
+    const uint64_t bytes = offset_in(0, next.variable, next.variable + 1);
+    const uint64_t until = static_cast<uint64_t>(next.values - values) + bytes;
+    if (until > bytes_max || !alignment->take(end, next.values)) break;
+    end = next.values + bytes;
+  }
+  return count;
 }
 
 LentRuns::Given LentRuns::give(uint64_t step, std::span<const PullSlice> slices,
@@ -108,14 +155,10 @@ LentRuns::Given LentRuns::give(uint64_t step, std::span<const PullSlice> slices,
       lending.whole_pages(start, borrowed.bytes - before, {.before = before, .behind = 0});
   if (whole.first > 0) return {.count = 1};
   const uint32_t first = slices[0].variable;
-  size_t count = 0;
-  while (count < slices.size() && slices[count].variable == first + count &&
-         goes_in_run(step, slices[count]) &&
-         offsets_[first + count + 1] - offsets_[first] <= whole.end) {
-    ++count;
-  }
+  RunAlignment alignment(values);
+  const size_t count = count_run(step, slices, whole.end, &alignment);
   if (count == 0) return {.count = 1};
-  const uint64_t bytes = offsets_[first + count] - offsets_[first];
+  const uint64_t bytes = bytes_of(alignment.bits(), first, first + static_cast<uint32_t>(count));
   for (uint32_t rank = 0; rank < columns_.world(); ++rank) {
     if (rank == columns_.rank()) continue;
     if (lending.place_for(rank, values, bytes).buffer == 0) return {.count = count};
@@ -125,18 +168,22 @@ LentRuns::Given LentRuns::give(uint64_t step, std::span<const PullSlice> slices,
   for (uint32_t i = 1; i < columns_.world(); ++i) {
     // Not all of them to the same one first.
     const uint32_t to = (columns_.rank() + i) % columns_.world();
-    const LentPart part = {.place = start,
-                           .bytes = bytes,
-                           .loan = lending.lend(to, bytes, pending, pages, parts),
-                           .returns = {.first = 0, .end = bytes}};
+    const LentRunPart part = {.part = {.place = start,
+                                       .bytes = bytes,
+                                       .loan = lending.lend(to, bytes, pending, pages, parts),
+                                       .returns = {.first = 0, .end = bytes}},
+                              .alignment_bits = alignment.bits()};
     outbox_.send_bytes(to,
                        {.kind = SectionKind::kLentRun, .tag = first, .step = step, .first = count},
                        std::as_bytes(std::span(&part, 1)));
   }
   Step& given = at(step);
   given.any = true;
-  const OwnRun own = {
-      .first = first, .end = first + parts, .next = first, .values = slices[0].values};
+  const OwnRun own = {.first = first,
+                      .end = first + parts,
+                      .alignment = alignment.bits(),
+                      .next = first,
+                      .values = slices[0].values};
   const auto behind = std::find_if(given.own.begin(), given.own.end(),
                                    [first](const OwnRun& each) { return each.first > first; });
   given.own.insert(behind, own);
@@ -191,12 +238,12 @@ bool LentRuns::leave(Step& step, uint32_t variable) {
 // As the section that it would be alone.
 bool LentRuns::hand_over(const Step& step, uint32_t from, const Run& run, uint32_t variable) {
   const Range part = member(step.step, variable)->part();
-  const size_t element_bytes = bytes_of_sum(runtimes_[variable]->variable->sum_type());
+  const size_t element_bytes = bytes_of_dtype(runtimes_[variable]->variable->dtype);
   LentPart lent = {.place = run.place,
                    .bytes = part.count * element_bytes,
                    .loan = run.loan,
                    .returns = {.first = 0, .end = part.count * element_bytes}};
-  lent.place.offset += offsets_[variable] - offsets_[run.first] + part.first * element_bytes;
+  lent.place.offset += offset_in(run.alignment, run.first, variable) + part.first * element_bytes;
   const Section section = {.header = {.kind = SectionKind::kDenseReduce,
                                       .encoding = Encoding::kLent,
                                       .tag = variable,
@@ -230,17 +277,20 @@ bool LentRuns::on_section(uint32_t from, const Section& section) {
 
 bool LentRuns::take_run(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
-  LentPart part;
-  if (section.payload.size() != sizeof part || header.tag >= runtimes_.size() ||
+  LentRunPart said;
+  if (section.payload.size() != sizeof said || header.tag >= runtimes_.size() ||
       header.first == 0 || header.first > runtimes_.size() - header.tag) {
     return false;
   }
-  std::memcpy(&part, section.payload.data(), sizeof part);
+  std::memcpy(&said, section.payload.data(), sizeof said);
+  if (said.alignment_bits > kRunAlignmentBits) return false;
+  const LentPart& part = said.part;
   const Run run = {.first = header.tag,
                    .end = static_cast<uint32_t>(header.tag + header.first),
+                   .alignment = static_cast<uint32_t>(said.alignment_bits),
                    .place = part.place,
                    .loan = part.loan};
-  if (part.bytes != offsets_[run.end] - offsets_[run.first]) return false;
+  if (part.bytes != bytes_of(run.alignment, run.first, run.end)) return false;
   Step& taken = at(header.step);
   for (uint32_t variable = run.first; variable < run.end; ++variable) {
     if (member(header.step, variable) == nullptr) return false;
@@ -325,16 +375,16 @@ uint32_t LentRuns::find_others(const Step& step, const OwnRun& own, uint32_t var
 uint32_t LentRuns::sum_ready(Step& step, const OwnRun& own, uint32_t first, uint32_t end,
                              uint64_t* bytes_left) {
   // Where those lie, until messages are read again.
-  const uint64_t bytes = offsets_[end] - offsets_[first];
   for (uint32_t rank = 0; rank < columns_.world(); ++rank) {
-    addends_[rank] = nullptr;
+    bases_[rank] = nullptr;
     if (rank == columns_.rank()) continue;
-    BufferPlace place = others_[rank]->place;
-    place.offset += offsets_[first] - offsets_[others_[rank]->first];
-    addends_[rank] = outbox_.lending().find_writable(rank, place, bytes);
-    taken_back_ |= addends_[rank] == nullptr;  // unmapped: its owner is gone
+    const Run& run = *others_[rank];
+    BufferPlace place = run.place;
+    place.offset += offset_in(run.alignment, run.first, first);
+    bases_[rank] =
+        outbox_.lending().find_writable(rank, place, bytes_of(run.alignment, first, end));
+    taken_back_ |= bases_[rank] == nullptr;  // unmapped: its owner is gone
   }
-  std::byte* const values = own.values + (offsets_[first] - offsets_[own.first]);
   uint32_t variable = first;
   uint32_t summed_from = first;  // of which nobody was told
   while (variable<end&& * bytes_left> 0 && !taken_back_) {
@@ -344,11 +394,15 @@ uint32_t LentRuns::sum_ready(Step& step, const OwnRun& own, uint32_t first, uint
       continue;
     }
     RunMember& summed = *member(step.step, variable);
-    const SumType type = runtimes_[variable]->variable->sum_type();
-    const Part part = {.values = values,
-                       .offset = offsets_[variable] - offsets_[first],
+    for (uint32_t rank = 0; rank < columns_.world(); ++rank) {
+      if (rank == columns_.rank()) continue;
+      addends_[rank] = bases_[rank] + offset_in(others_[rank]->alignment, first, variable);
+    }
+    const Part part = {.values = own.values + offset_in(own.alignment, own.first, variable),
                        .range = summed.part(),
-                       .type = type};
+                       .dtype = runtimes_[variable]->variable->dtype,
+                       .factor = summed.factor(),
+                       .in_order = summed.in_order()};
     if (!sum_part(part, &step.done[variable], bytes_left)) break;
     PARALLAX_CHECK(summed.brought(step.step, columns_.rank()));
     step.ways[variable++] = Way::kSummed;
@@ -357,19 +411,32 @@ uint32_t LentRuns::sum_ready(Step& step, const OwnRun& own, uint32_t first, uint
   return variable;
 }
 
+// Where this rank's own addend lies; it is in the cache then.
+void LentRuns::sum_block(const Part& part, uint64_t offset, uint64_t count) {
+  std::byte* const own = part.values + offset;
+  with_dtype(part.dtype, [&](auto tag) {
+    using In = typename decltype(tag)::type;
+    if constexpr (!kNarrow<In>) {
+      if (!part.in_order) {
+        sum_over<In>(own, addends_, offset, count);
+        if (part.factor != 1) scale_numbers(own, count, part.factor, sum_type_of(part.dtype));
+        return;
+      }
+    }
+    sum_beside<In>(own, addends_, offset, count, part.factor, part.dtype);
+  });
+}
+
 // The next blocks of a part, from `*done` of its elements on. True: it is complete.
 bool LentRuns::sum_part(const Part& part, uint64_t* done, uint64_t* bytes_left) {
   Lending& lending = outbox_.lending();
-  const uint64_t element_bytes = bytes_of_sum(part.type);
+  const uint64_t element_bytes = bytes_of_dtype(part.dtype);
   while (*done<part.range.count&& * bytes_left> 0) {
-    const uint64_t offset = part.offset + (part.range.first + *done) * element_bytes;
+    const uint64_t offset = (part.range.first + *done) * element_bytes;
     const uint64_t into_line = reinterpret_cast<uintptr_t>(part.values + offset) % kLineBytes;
     const uint64_t bytes = std::min((part.range.count - *done) * element_bytes,
                                     into_line == 0 ? kBlockBytes : kLineBytes - into_line);
-    with_sum_type(part.type, [&](auto tag) {
-      using Sum = typename decltype(tag)::type;
-      sum_block<Sum>(part.values + offset, addends_, offset, bytes / element_bytes);
-    });
+    sum_block(part, offset, bytes / element_bytes);
     // All of them, before anything is made of what was read.
     for (uint32_t rank = 0; rank < columns_.world(); ++rank) {
       if (rank != columns_.rank()) taken_back_ |= !lending.was_meant(rank);

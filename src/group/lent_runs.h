@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// LentRuns: variables that one call reduces in place, and whose slices lie one right behind the
-// other in a buffer that all ranks of the host read and write, go together: in a run. Who gives
-// them lends them to each other rank by one section, which says from which variable on, how many,
-// and where the first lies. A rank to which all others have lent a variable, and that has lent it
-// itself, sums its part of it (RunMember::part) where it lies, writes the total to all others, and
-// tells of all variables that it has summed in a turn by one section, which ends that much of the
-// loan. So what is said, looked up and checked is said, looked up and checked for a run; for each
-// variable there is little more than its bytes.
+// LentRuns: variables that one call reduces in place, and whose slices lie one behind the other in
+// a buffer that all ranks of the host read and write, go together: in a run. Each begins where the
+// one before it ends, or at the next multiple of what the program aligns them to; nobody reads or
+// writes what lies between. Who gives them lends them to each other rank by one section, which says
+// from which variable on, how many, how they are aligned, and where the first lies. A rank to which
+// all others have lent a variable, and that has lent it itself, sums its part of it
+// (RunMember::part) where it lies, writes the total to all others, and tells of all variables that
+// it has summed in a turn by one section, which ends that much of the loan. So what is said, looked
+// up and checked is said, looked up and checked for a run; for each variable there is little more
+// than its bytes.
 //
 // Design notes. A run is how a rank gives variables, and nothing that ranks have to agree on: each
 // calls in what groups it likes, and every variable is still an exchange of its own. A variable is
@@ -19,7 +21,9 @@
 // their parts here or none does, and nobody waits for what nobody says.
 //
 // Variables are summed in any order in which they become complete, lowest first, in bounded turns
-// (LentReader). Sums begin with a rank's own addend and go on in the order of ranks.
+// (LentReader). Sums begin with a rank's own addend, over which they are made, and go on in the
+// order of ranks; where ranks are to be added in their order, or numbers are narrower than their
+// sums, totals are made beside the addends, a piece at a time that stays in the first cache.
 //
 // Slices of which a part shares a page with something else than the call's own slices go alone: see
 // message/lending.h. What comes from others is checked before it is used. Owned by the
@@ -27,7 +31,9 @@
 #ifndef PARALLAX_GROUP_LENT_RUNS_H_
 #define PARALLAX_GROUP_LENT_RUNS_H_
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -43,6 +49,43 @@
 #include "world/patterns.h"
 
 namespace parallax {
+
+// Slices that lie apart by less than that lie in one run: what aligned them left the gap.
+inline constexpr uint32_t kRunAlignmentBits = 8;
+inline constexpr uint64_t kRunGapEnd = uint64_t{1} << kRunAlignmentBits;
+
+// By which powers of two the slices of a run may be aligned, so that each begins at the first
+// multiple behind the one before it.
+class RunAlignment {
+ public:
+  explicit RunAlignment(const void* first) : most_(zeros(first)) {}
+  // The next slice, and the end of the one before it. False, and nothing changes: by none.
+  bool take(const void* end, const void* next) {
+    const uint64_t gap = reinterpret_cast<uintptr_t>(next) - reinterpret_cast<uintptr_t>(end);
+    if (gap >= kRunGapEnd) return false;
+    const uint32_t least = std::max(least_, static_cast<uint32_t>(std::bit_width(gap)));
+    const uint32_t most = std::min(most_, zeros(next));
+    if (least > most) return false;
+    least_ = least;
+    most_ = most;
+    return true;
+  }
+  uint32_t bits() const { return least_; }
+
+ private:
+  static uint32_t zeros(const void* address) {
+    const auto all = reinterpret_cast<uintptr_t>(address);
+    return std::min(kRunAlignmentBits, static_cast<uint32_t>(std::countr_zero(all)));
+  }
+
+  uint32_t least_ = 0, most_;
+};
+
+// The payload of a section of SectionKind::kLentRun.
+struct LentRunPart {
+  LentPart part;
+  uint64_t alignment_bits = 0;
+};
 
 class LentRuns final : private LentReader {
  public:
@@ -63,8 +106,8 @@ class LentRuns final : private LentReader {
     size_t count = 0;  // of the first slices: it is settled how they go; at least one
     bool together = false;
   };
-  // The first of these slices of a reduce, which lie one right behind the other and are some of
-  // `borrowed`, memory that the call borrows: gives as many as go in a run, or says of how many
+  // The first of these slices of a reduce, which lie one behind the other, less than kRunGapEnd
+  // apart, in `borrowed`, memory of the call: gives as many as go in a run, or says of how many
   // that each goes alone. *pending counts the loans.
   Given give(uint64_t step, std::span<const PullSlice> slices, const ByteRange& borrowed,
              uint32_t* pending);
@@ -88,12 +131,14 @@ class LentRuns final : private LentReader {
   // Of another rank.
   struct Run {
     uint32_t first = 0, end = 0;  // variables
+    uint32_t alignment = 0;       // in bits
     BufferPlace place;            // of the first one's first byte
     uint64_t loan = 0;
   };
   // Of this rank.
   struct OwnRun {
     uint32_t first = 0, end = 0;
+    uint32_t alignment = 0;
     uint32_t next = 0;  // all before it are summed, or alone
     std::byte* values = nullptr;
   };
@@ -109,15 +154,25 @@ class LentRuns final : private LentReader {
   // Of a variable: what this rank sums of it.
   struct Part {
     std::byte* values = nullptr;  // of this rank; those of others are addends_
-    uint64_t offset = 0;          // from there to the variable
     Range range;
-    SumType type = SumType::kF32;
+    uint32_t dtype = PARALLAX_F32;
+    double factor = 1;      // of the total
+    bool in_order = false;  // addends are added in the order of ranks
   };
 
   Step& at(uint64_t step) { return steps_[step & 1]; }
   const Step& at(uint64_t step) const { return steps_[step & 1]; }
   RunMember* member(uint64_t step, uint32_t variable) const;
   bool goes_in_run(uint64_t step, const PullSlice& slice) const;
+  size_t count_run(uint64_t step, std::span<const PullSlice> slices, uint64_t bytes_max,
+                   RunAlignment* alignment) const;
+  // From the first variable of such a run to another one; and all bytes of it.
+  uint64_t offset_in(uint32_t alignment, uint32_t first, uint32_t variable) const {
+    return offsets_[alignment][variable] - offsets_[alignment][first];
+  }
+  uint64_t bytes_of(uint32_t alignment, uint32_t first, uint32_t end) const {
+    return offset_in(alignment, first, end - 1) + offset_in(0, end - 1, end);
+  }
   static const Run* find(const std::vector<Run>& runs, uint32_t variable);
   bool gave(const Step& step, uint32_t variable) const;
   bool leave(Step& step, uint32_t variable);
@@ -129,6 +184,7 @@ class LentRuns final : private LentReader {
   uint32_t find_others(const Step& step, const OwnRun& own, uint32_t variable);
   uint32_t sum_ready(Step& step, const OwnRun& own, uint32_t first, uint32_t end,
                      uint64_t* bytes_left);
+  void sum_block(const Part& part, uint64_t offset, uint64_t count);
   bool sum_part(const Part& part, uint64_t* done, uint64_t* bytes_left);
   void tell(const Step& step, uint32_t first, uint32_t end);
 
@@ -136,10 +192,12 @@ class LentRuns final : private LentReader {
   const Runtimes& runtimes_;
   Outbox& outbox_;
   const bool usable_;
-  std::vector<uint64_t> offsets_;  // by variable: bytes of all before it, as they are summed
+  // By alignment, in bits, and variable: bytes of all before it, each filled up to a multiple.
+  std::array<std::vector<uint64_t>, kRunAlignmentBits + 1> offsets_;
   std::array<Step, 2> steps_;
   std::vector<const Run*> others_;   // by rank: of a variable being summed
-  std::vector<std::byte*> addends_;  // by rank: where that lies
+  std::vector<std::byte*> bases_;    // by rank: where the first of some being summed lies
+  std::vector<std::byte*> addends_;  // by rank: where that lies; of this rank null
   bool taken_back_ = false;          // what was read is worth nothing: the job is about to end
 };
 

@@ -34,6 +34,7 @@ void Results::give(const VariableRuntime& runtime, const ReducedGradient& whole,
 
 // What a framework-held sum is multiplied by, once, in the type it was summed in.
 double Results::factor(const Variable& variable, const ReducedGradient& whole) const {
+  if (whole.scaled) return 1.0;
   if (variable.reduction == PARALLAX_MEAN_WORLD) return 1.0 / world_;
   return variable.counts_contributors() ? 1.0 / whole.contributors : 1.0;
 }

@@ -6,7 +6,7 @@
 //
 // What comes back to the place that it was read from, as a total to all who gave to it, is written
 // there by the reader, block by block while the block is in its cache. Only to whole pages that the
-// lender's request borrows, all of them: anything else in a page is its owner's, and may be in use.
+// lender's request borrows, but for gaps that align its slices: other bytes may be in use.
 //
 // A rank that is lost, or a job that has failed, is not waited for: what was lent is taken back. A
 // reader that was held up meanwhile finds, when it looks behind its last byte (was_meant()), that
@@ -43,7 +43,7 @@ struct WholePages {
 // The payload of a section of Encoding::kLent. Its first element lies at `place` of the sender.
 struct LentPart {
   BufferPlace place;
-  uint64_t bytes = 0;  // as many as the header counts elements
+  uint64_t bytes = 0;  // of the elements that the header counts, whose type follows from it
   uint64_t loan = 0;   // its number
   // Any: what is made of it comes back to the same place, and these of its bytes are the reader's
   // to write until it has said that it has read it.

@@ -105,8 +105,8 @@ enum class SectionKind : uint8_t {
   // kSectionLast: its number is to come back.
   kProbe = 44,
   kProbeAnswer = 45,
-  // Of a run of variables (group/lent_runs.h), from tag on: first = how many, payload = LentPart of
-  // all of them.
+  // Of a run of variables (group/lent_runs.h), from tag on: first = how many, payload = LentRunPart
+  // of all of them.
   kLentRun = 46,
   // The sender's parts of variables from tag on are summed where they were lent: first = the loan,
   // payload = how many, 4 bytes.
@@ -130,8 +130,8 @@ enum class Encoding : uint8_t {
   kLent = 6,    // as kDense, but the receiver reads the numbers where they lie: payload =
                 // message/lending.h
 };
-// The type of numbers is known on both sides: a gradient's is its variable's sum type; of a pull
-// the header's flags tell it.
+// The type of numbers is known on both sides: a gradient's is its variable's sum type or, as their
+// length tells, the narrower one of the variable itself; of a pull the header's flags tell it.
 
 // Dense sections start and end at multiples of this many elements of their send, or at its end.
 inline constexpr uint64_t kDenseGrain = 256;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RunsWorld: an EngineWorld of one host whose ranks have their variables one right behind the other
-// in memory that they lend, and in memory that they do not; and what they say to each other.
+// RunsWorld: an EngineWorld of one host whose ranks have their variables one behind the other,
+// aligned as each likes, in memory that they lend, and in memory that they do not; and what they
+// say to each other.
 #ifndef PARALLAX_TESTS_SUPPORT_RUNS_WORLD_H_
 #define PARALLAX_TESTS_SUPPORT_RUNS_WORLD_H_
 
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <set>
 #include <span>
@@ -18,6 +20,7 @@
 #include "message/lending.h"
 #include "message/wire.h"
 #include "support/engine_world.h"
+#include "support/numbers.h"
 #include "support/shared_host.h"
 #include "transport/peer_memory.h"
 
@@ -25,21 +28,20 @@ namespace parallax::testkit {
 
 inline constexpr uint64_t kPageBytes = 4096;
 
-// Memory of a rank in whole pages, which all of its host may map: so many floats, and what fills up
+// Memory of a rank in whole pages, which all of its host may map: so many bytes, and what fills up
 // the last page.
 class SharedSlab {
  public:
-  explicit SharedSlab(uint64_t floats)
-      : used_bytes_(floats * sizeof(float)),
+  explicit SharedSlab(uint64_t bytes)
+      : used_bytes_(bytes),
         bytes_((used_bytes_ + kPageBytes - 1) / kPageBytes * kPageBytes),
         room_(bytes_ + kPageBytes) {}
-  float* values() {
+  std::byte* values() {
     const uint64_t ahead = reinterpret_cast<uintptr_t>(room_.data()) % kPageBytes;
-    return reinterpret_cast<float*>(room_.data() + (ahead == 0 ? 0 : kPageBytes - ahead));
+    return room_.data() + (ahead == 0 ? 0 : kPageBytes - ahead);
   }
-  SharedMemory shared() {
-    return {reinterpret_cast<std::byte*>(values()), bytes_, -1, used_bytes_};
-  }
+  std::span<std::byte> used() { return {values(), used_bytes_}; }
+  SharedMemory shared() { return {values(), bytes_, -1, used_bytes_}; }
 
  private:
   uint64_t used_bytes_, bytes_;
@@ -55,6 +57,10 @@ struct RunsLayout {
   bool writes = true;
   uint32_t slow_percent = 30;
   uint64_t beyond = 0;  // floats behind the last variable that are something else
+  uint32_t dtype = PARALLAX_F32;
+  uint32_t reduction = PARALLAX_SUM;
+  // In bytes, by rank; of none, or where it has none: 1.
+  std::vector<uint64_t> alignment = {};
 };
 
 // The kinds of sections that ranks send each other, with their tags, in order.
@@ -79,8 +85,15 @@ class RunsWorld {
       total_ += elements;
     }
     for (uint32_t rank = 0; rank < layout.ranks; ++rank) {
-      slabs_.push_back(std::make_unique<SharedSlab>(total_ + layout.beyond));
-      apart_.emplace_back(total_);
+      const uint64_t unit = rank < layout.alignment.size() ? layout.alignment[rank] : 1;
+      std::vector<uint64_t>& begins = begins_.emplace_back();
+      uint64_t end = 0;
+      for (const uint64_t elements : layout.elements) {
+        begins.push_back((end + unit - 1) / unit * unit);
+        end = begins.back() + elements * element_bytes();
+      }
+      slabs_.push_back(std::make_unique<SharedSlab>(end + layout.beyond * sizeof(float)));
+      apart_.emplace_back((end + sizeof(float) - 1) / sizeof(float));
       host_.rank(rank).writes = layout.writes;
       if (layout.lends) host_.rank(rank).share(slabs_[rank]->shared());
       world_.transport(rank).tap([this, rank](uint32_t, std::span<const Segment> segments) {
@@ -105,6 +118,8 @@ class RunsWorld {
     }
     for (uint32_t i = 0; i < names.size(); ++i) {
       variables.push_back(dense_variable(names[i].c_str(), layout_.elements[i], 1));
+      variables.back().dtype = layout_.dtype;
+      variables.back().reduction = layout_.reduction;
     }
     for (const Status& status : world_.commit(variables)) {
       ASSERT_TRUE(status.ok()) << status.message();
@@ -117,8 +132,15 @@ class RunsWorld {
   uint64_t total() const { return total_; }
   EngineWorld& world() { return world_; }
   SharedHost& host() { return host_; }
+  size_t element_bytes() const { return bytes_of_dtype(layout_.dtype); }
   float* values(uint32_t rank, uint32_t variable, bool apart = false) {
-    return (apart ? apart_[rank].data() : slabs_[rank]->values()) + first_[variable];
+    std::byte* const all =
+        apart ? reinterpret_cast<std::byte*>(apart_[rank].data()) : slabs_[rank]->values();
+    return reinterpret_cast<float*>(all + begins_[rank][variable]);
+  }
+  std::span<const std::byte> bytes(uint32_t rank, uint32_t variable) {
+    return std::as_bytes(std::span(values(rank, variable), layout_.elements[variable]))
+        .first(layout_.elements[variable] * element_bytes());
   }
   parallax_slice_t slice(uint32_t rank, uint32_t variable, bool apart = false) {
     return dense_slice(variable, values(rank, variable, apart));
@@ -129,20 +151,47 @@ class RunsWorld {
   }
   void fill(uint64_t step) {
     for (uint32_t rank = 0; rank < layout_.ranks; ++rank) {
-      for (uint64_t i = 0; i < total_; ++i) {
-        slabs_[rank]->values()[i] = apart_[rank][i] = number(rank, step, i);
+      std::ranges::fill(slabs_[rank]->used(), kNobodys);
+      for (uint32_t variable = 0; variable < variables(); ++variable) {
+        Numbers numbers(layout_.dtype, layout_.elements[variable]);
+        for (uint64_t i = 0; i < numbers.size(); ++i) {
+          numbers.set(i, number(rank, step, first_[variable] + i));
+        }
+        for (const bool apart : {false, true}) {
+          std::memcpy(values(rank, variable, apart), numbers.data(),
+                      numbers.size() * element_bytes());
+        }
       }
+    }
+  }
+  // What lies between variables is as fill() left it.
+  void expect_gaps_untouched(uint32_t rank) {
+    const std::byte* at = slabs_[rank]->values();
+    for (uint32_t variable = 0; variable < variables(); ++variable) {
+      const std::span<const std::byte> next = bytes(rank, variable);
+      for (; at < next.data(); ++at) ASSERT_EQ(*at, kNobodys) << "before variable " << variable;
+      at = next.data() + next.size();
     }
   }
   // What the rank has of a variable that `givers` gave.
   void expect_sum(uint32_t rank, uint64_t step, uint32_t variable, bool apart,
                   const std::set<uint32_t>& givers) {
-    const float* const sums = values(rank, variable, apart);
+    const auto* const sums = reinterpret_cast<const std::byte*>(values(rank, variable, apart));
+    const double factor = layout_.reduction == PARALLAX_MEAN_WORLD ? 1.0 / layout_.ranks : 1.0;
+    Numbers expected(layout_.dtype, 1);
     for (uint64_t i = 0; i < layout_.elements[variable]; ++i) {
-      float sum = 0;
-      for (const uint32_t giver : givers) sum += number(giver, step, first_[variable] + i);
-      ASSERT_EQ(sums[i], sum) << "rank " << rank << ", step " << step << ", variable " << variable
-                              << ", element " << i << ", seed " << layout_.seed;
+      double sum = 0;  // of whole numbers: exact
+      for (const uint32_t giver : givers) {
+        expected.set(0, number(giver, step, first_[variable] + i));  // as it was given, rounded
+        sum += expected[0];
+      }
+      // In the sum's type.
+      const bool doubles = layout_.dtype == PARALLAX_F64;
+      const float mean = static_cast<float>(sum) * static_cast<float>(factor);
+      expected.set(0, doubles ? sum * factor : static_cast<double>(mean));
+      ASSERT_EQ(Numbers::read(layout_.dtype, sums, i), expected[0])
+          << "rank " << rank << ", step " << step << ", variable " << variable << ", element " << i
+          << ", seed " << layout_.seed;
     }
   }
   uint64_t said(SectionKind kind) const {
@@ -173,8 +222,11 @@ class RunsWorld {
   }
 
  private:
+  static constexpr std::byte kNobodys{0xa5};
+
   const RunsLayout layout_;
-  std::vector<uint64_t> first_;
+  std::vector<uint64_t> first_;                // by variable: elements of all before it
+  std::vector<std::vector<uint64_t>> begins_;  // by rank and variable: in bytes
   uint64_t total_ = 0;
   SharedHost host_;
   std::vector<std::unique_ptr<SharedSlab>> slabs_;

@@ -138,9 +138,13 @@ struct RunLie {
   bool twice = false;
 };
 
-std::vector<std::byte> lent_part_bytes(uint64_t buffer, uint64_t offset, uint64_t bytes) {
-  const LentPart part = {
-      .place = {buffer, offset}, .bytes = bytes, .loan = 7, .returns = {.first = 0, .end = bytes}};
+std::vector<std::byte> lent_part_bytes(uint64_t buffer, uint64_t offset, uint64_t bytes,
+                                       uint64_t alignment_bits = 0) {
+  const LentRunPart part = {.part = {.place = {buffer, offset},
+                                     .bytes = bytes,
+                                     .loan = 7,
+                                     .returns = {.first = 0, .end = bytes}},
+                            .alignment_bits = alignment_bits};
   const auto raw = std::as_bytes(std::span(&part, 1));
   return {raw.begin(), raw.end()};
 }
@@ -163,6 +167,7 @@ TEST(LentRuns, WhatNoRankSaysFailsTheJobWithItsName) {
       {"another length", run, 0, 2, lent_part_bytes(1, 0, 2 * kBytes - 4)},
       {"no buffer", run, 0, 2, lent_part_bytes(9, 0, 2 * kBytes)},
       {"beyond the buffer", run, 0, 2, lent_part_bytes(1, 2 * kBytes, 2 * kBytes)},
+      {"no alignment", run, 0, 2, lent_part_bytes(1, 0, 2 * kBytes, kRunAlignmentBits + 1)},
       {"no part", run, 0, 1, count_bytes(1)},
       {"again", run, 0, 2, lent_part_bytes(1, 0, 2 * kBytes), true},
       {"none summed", summed, 0, 0, count_bytes(0)},
