@@ -31,11 +31,12 @@ struct DenseShape {
   uint64_t elements = 0;
   uint32_t hosts = 1;
   uint32_t ranks = 1;
-  uint32_t domains = 1;   // of memory, of the one host; of several hosts 1
-  bool ordered = false;   // hosts must be summed in their order
-  bool returned = true;   // every rank gets the sum, not only its owners
-  bool of_hosts = false;  // see AllreduceShape
-  bool held = false;      // of a variable that the framework holds, in a step
+  uint32_t domains = 1;                    // of memory, of the one host; of several hosts 1
+  bool ordered = false;                    // hosts must be summed in their order
+  bool returned = true;                    // every rank gets the sum, not only its owners
+  bool of_hosts = false;                   // see AllreduceShape
+  bool held = false;                       // of a variable that the framework holds, in a step
+  uint32_t element_bytes = sizeof(float);  // of a sum
 };
 
 // How the time of an algorithm grows where a job is too large to be played (algorithm_choice.h).
@@ -61,10 +62,11 @@ struct DenseAlgorithm {
   Growth growth;
 };
 
-// Up to so many elements that a rank takes in, of so many ranks: beyond, messages and sums that are
-// more outweigh a round spared on any machine. What is managed has no share to spare: owners' norms
-// and placements are of their own ranges.
-inline constexpr uint64_t kOneshotElementsMax = 8 * 1024;
+// Up to so many bytes of sums that a rank takes in, of so many ranks: beyond, messages and sums
+// that are more outweigh a round spared on any machine, and on boards two ranks take as long either
+// way (docs/adr/0063). What is managed has no share to spare: owners' norms and placements are of
+// their own ranges.
+inline constexpr uint64_t kOneshotBytesMax = 32 * 1024;
 inline constexpr uint32_t kOneshotRanksMax = 8;
 
 // Beyond, inner hosts of a tree would hold, and carry several times over, what others cut up.
@@ -114,8 +116,8 @@ inline constexpr DenseAlgorithm kDenseAlgorithms[] = {
        // Where hosts have several ranks, what crosses must be summed first.
        const bool flat = shape.hosts == 1 || shape.hosts == shape.ranks;
        return flat && shape.ranks > 1 && shape.ranks <= kOneshotRanksMax && shape.held &&
-              shape.elements * (shape.ranks - 1) <= kOneshotElementsMax && shape.returned &&
-              !shape.of_hosts;
+              shape.elements * shape.element_bytes * (shape.ranks - 1) <= kOneshotBytesMax &&
+              shape.returned && !shape.of_hosts;
      },
      allreduce_oneshot, [](const DenseShape& shape) { return shape.ranks > 1 ? 1u : 0u; }, false,
      Growth::kNone},

@@ -56,7 +56,8 @@ DenseShape dense_shape(const Partition& partition, const ExchangeOptions& option
   return {.elements = partition.elements(),
           .ordered = options.ordered,
           .returned = options.method != Method::kPushPull,
-          .held = options.held};
+          .held = options.held,
+          .element_bytes = bytes_of_sum(options.sum)};
 }
 
 std::unique_ptr<Exchange> make_exchange(const Columns& columns, const Partition& partition,

@@ -20,6 +20,7 @@ std::span<const std::unique_ptr<VariableRuntime>> newest_of(
 DenseShape dense_shape_of(const Group& group, const VariableRuntime& runtime, Method method) {
   return dense_shape(runtime.gradient_partition(method), {.method = method,
                                                           .ordered = group.sums_in_order(method),
+                                                          .sum = runtime.variable->sum_type(),
                                                           .held = !runtime.variable->managed()});
 }
 
