@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -142,6 +143,22 @@ TEST(ReadBuffers, are_written_where_the_numbers_are_and_nowhere_else) {
   }
 }
 
+// How long the slowest of the others took to answer, from when the rank was gone; printed, since
+// another machine, or this one with other work, has other times.
+void expect_in_time(RankJob& job, bool stop, uint64_t elements) {
+  const auto gone_ms = std::stoll(job.rank(1).line("clock ").value_or("0"));
+  int64_t took_ms = 0;
+  for (const uint32_t rank : {0u, 2u}) {
+    const auto heard_ms = std::stoll(job.rank(rank).line("clock ").value_or("0"));
+    took_ms = std::max<int64_t>(took_ms, heard_ms - gone_ms);
+  }
+  const int64_t lease_ms = stop ? kLeaseMs : 0;
+  std::printf("answered a %s in a reduce of %llu floats %lld ms after %s\n", stop ? "stop" : "kill",
+              static_cast<unsigned long long>(elements), static_cast<long long>(took_ms - lease_ms),
+              stop ? "the lease" : "it");
+  EXPECT_LE(took_ms, lease_ms + kSlackMs);
+}
+
 // Given a rank that ends, or stops, in whatever it does of a reduce, expect every other to hear of
 // it, to have its own buffer at once, and what was stopped, once it goes on, to write nothing
 // there, nor to take what lies there by then for a total.
@@ -170,6 +187,9 @@ TEST(ReadBuffers, are_their_owners_as_a_reader_is_gone) {
         EXPECT_NE(failed.find(job.name(1)), std::string::npos) << failed;
         EXPECT_TRUE(job.rank(rank).running()) << job.rank(rank).tail();
       }
+      EXPECT_TRUE(job.wait_until(
+          [&job] { return job.rank(0).said("clock ") && job.rank(2).said("clock "); }, kPatience));
+      expect_in_time(job, stop, kElements);
       if (!stop) {
         EXPECT_EQ(job.rank(1).exit(), 128 + SIGKILL);
         continue;
@@ -183,6 +203,28 @@ TEST(ReadBuffers, are_their_owners_as_a_reader_is_gone) {
         EXPECT_EQ(job.rank(rank).line("kept "), std::to_string(kElements)) << "rank " << rank;
       }
     }
+  }
+}
+
+// Given the same of a rank whose steps are so short that the others look for it all the time, and
+// never sleep, expect them to hear of it.
+TEST(ReadBuffers, whoever_looks_for_a_rank_hears_that_it_is_gone) {
+  constexpr uint64_t kElements = 2;
+  for (const bool stop : {false, false, false, true}) {
+    const std::unique_ptr<RankJob> running =
+        readers({0, 0, 0}, kElements,
+                {"--steps", "100000000", "--dies", "1", "--how", stop ? "stop" : "kill",
+                 "--after-us", "3000"});
+    RankJob& job = *running;
+    job.start_all();
+    EXPECT_TRUE(job.wait_until(
+        [&job] { return job.rank(0).said("clock ") && job.rank(2).said("clock "); }, kPatience))
+        << job.rank(0).tail() << job.rank(1).tail() << job.rank(2).tail();
+    for (const uint32_t rank : {0u, 2u}) {
+      const std::string failed = job.rank(rank).line("failed ").value_or("");
+      EXPECT_NE(failed.find(job.name(1)), std::string::npos) << failed;
+    }
+    expect_in_time(job, stop, kElements);
   }
 }
 
