@@ -111,6 +111,7 @@ void StepPipeline::say_ended(uint64_t step) {
   send.header.kind = SectionKind::kStepEnded;
   send.header.step = step;
   send.header.tag = UINT32_MAX;  // of no variable in particular
+  send.fence = true;
   const Columns& columns = parts_.group.columns();
   const uint32_t self = columns.rank();
   // Of elements, which go out as they are contributed, nobody waits to hear that none come who has

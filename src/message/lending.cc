@@ -149,20 +149,46 @@ bool Lending::was_meant(uint32_t rank) const {
   return memory != nullptr && memory->was_meant(rank);
 }
 
-void Lending::wake(LentReader* reader) {
-  if (std::find(awake_.begin(), awake_.end(), reader) == awake_.end()) awake_.push_back(reader);
+std::vector<Lending::Awake>::iterator Lending::find_awake(const LentReader* reader) {
+  return std::find_if(awake_.begin(), awake_.end(),
+                      [reader](const Awake& each) { return each.reader == reader; });
 }
 
-void Lending::forget(const LentReader* reader) { std::erase(awake_, reader); }
+void Lending::wake(LentReader* reader, int32_t priority) {
+  const auto found = find_awake(reader);
+  if (found != awake_.end()) {
+    if (found->priority >= priority) return;
+    awake_.erase(found);
+  }
+  const auto behind = std::find_if(awake_.begin(), awake_.end(), [priority](const Awake& each) {
+    return each.priority < priority;
+  });
+  awake_.insert(behind, {.reader = reader, .priority = priority});
+}
 
+void Lending::forget(const LentReader* reader) {
+  const auto found = find_awake(reader);
+  if (found != awake_.end()) awake_.erase(found);
+}
+
+// Who is woken meanwhile with the same priority has its turn too, and who is more urgent the next.
 bool Lending::read() {
   if (awake_.empty()) return false;
-  size_t kept = 0;
-  for (size_t i = 0; i < awake_.size(); ++i) {
-    LentReader* const reader = awake_[i];
-    if (reader->read_lent()) awake_[kept++] = reader;
+  const int32_t priority = awake_[0].priority;
+  for (size_t i = 0; i < awake_.size() && awake_[i].priority >= priority;) {
+    LentReader* const reader = awake_[i].reader;
+    const bool more = reader->read_lent();
+    if (i >= awake_.size() || awake_[i].reader != reader) {
+      const auto now = find_awake(reader);
+      if (now == awake_.end()) continue;
+      i = static_cast<size_t>(now - awake_.begin());
+    }
+    if (more) {
+      ++i;
+    } else {
+      awake_.erase(awake_.begin() + static_cast<ptrdiff_t>(i));
+    }
   }
-  awake_.resize(kept);
   return true;
 }
 

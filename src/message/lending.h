@@ -133,11 +133,11 @@ class Lending {
   ByteRange pages_of(const BufferPlace& place, const std::byte* data,
                      const WholePages& whole) const;
 
-  // The reader has something to read, until it says otherwise.
-  void wake(LentReader* reader);
+  // The reader has something to read, until it says otherwise; of two calls the higher priority.
+  void wake(LentReader* reader, int32_t priority = 0);
   // It is about to go.
   void forget(const LentReader* reader);
-  // A turn for each of those that are awake. False: there was none.
+  // A turn for each of those that are awake and have the highest priority. False: there was none.
   bool read();
   bool to_read() const { return !awake_.empty(); }
 
@@ -157,14 +157,20 @@ class Lending {
     uint32_t parts = 0;           // that it has not read
   };
 
+  struct Awake {
+    LentReader* reader = nullptr;
+    int32_t priority = 0;
+  };
+
   void end(uint32_t place);
+  std::vector<Awake>::iterator find_awake(const LentReader* reader);
 
   Transport& transport_;
   const uint64_t page_bytes_;
   uint64_t bytes_min_ = kLentBytesMin;
   std::vector<Loan> loans_;
   std::vector<uint32_t> free_;  // places
-  std::vector<LentReader*> awake_;
+  std::vector<Awake> awake_;    // the most urgent first
   std::function<void(uint32_t rank)> misfit_;
   Counts counts_;
 };

@@ -112,14 +112,10 @@ Outbox::Peer& Outbox::peer(uint32_t rank) {
   return *slot;
 }
 
-void Outbox::append(Peer& peer, Queue& queue, Send* send) {
-  send->next = nullptr;
-  (queue.tail == nullptr ? queue.head : queue.tail->next) = send;
-  queue.tail = send;
-  if (!peer.ready) {
-    peer.ready = true;
-    ready_.push_back(&peer);
-  }
+void Outbox::note_ready(Peer& peer) {
+  if (peer.ready) return;
+  peer.ready = true;
+  ready_.push_back(&peer);
 }
 
 void Outbox::add(uint32_t to, const Send& send) {
@@ -131,21 +127,13 @@ void Outbox::add(uint32_t to, const Send& send) {
   if (to_peer.dropped || data_dropped_) {
     release(queued);
   } else {
-    append(to_peer, queued->ahead ? to_peer.ahead : to_peer.data, queued);
+    to_peer.data.add(queued);
+    note_ready(to_peer);
   }
 }
 
 // One that has begun goes on there.
-void Outbox::hasten(uint32_t to, const uint32_t* pending) {
-  Peer& to_peer = peer(to);
-  Queue rest;
-  for (Send* each = std::exchange(to_peer.data, {}).head; each != nullptr;) {
-    Send* const next = each->next;
-    append(to_peer, each->pending == pending ? to_peer.ahead : rest, each);
-    each = next;
-  }
-  to_peer.data = rest;
-}
+void Outbox::hasten(uint32_t to, const uint32_t* pending) { peer(to).data.hasten(pending); }
 
 void Outbox::send_bytes(uint32_t to, const SectionHeader& header,
                         std::span<const std::byte> payload) {
@@ -169,7 +157,8 @@ void Outbox::send_bytes(uint32_t to, const SectionHeader& header,
     blobs_[send->blob].assign(payload.begin(), payload.end());
     send->bytes = blobs_[send->blob].data();
   }
-  append(to_peer, to_peer.control, send);
+  to_peer.control.push(send);
+  note_ready(to_peer);
 }
 
 bool Outbox::has_queued(uint32_t rank) const {
@@ -180,43 +169,36 @@ bool Outbox::has_queued(uint32_t rank) const {
 std::vector<uint32_t> Outbox::peers_with_data() const {
   std::vector<uint32_t> ranks;
   for (const auto& [rank, each] : peers_) {
-    if (each->has_data()) ranks.push_back(rank);
+    if (!each->data.empty()) ranks.push_back(rank);
   }
   std::sort(ranks.begin(), ranks.end());
   return ranks;
 }
 
-void Outbox::drop_queue(Queue& queue) {
-  while (queue.head != nullptr) {
-    Send* send = queue.head;
-    queue.head = send->next;
-    release(send);
-  }
-  queue.tail = nullptr;
+void Outbox::drop_data(Peer& peer) {
+  while (!peer.data.empty()) release(peer.data.pop());
 }
 
 void Outbox::drop(uint32_t rank) {
   Peer& dropped = peer(rank);
   // For good: what is added later is released at once.
   dropped.dropped = true;
-  drop_queue(dropped.control);
-  drop_queue(dropped.ahead);
-  drop_queue(dropped.data);
+  while (!dropped.control.empty()) release(dropped.control.pop());
+  drop_data(dropped);
   lending_.take_back(rank);
 }
 
 void Outbox::drop_data() {
   data_dropped_ = true;
-  for (auto& [rank, each] : peers_) {
-    drop_queue(each->ahead);
-    drop_queue(each->data);
-  }
+  for (auto& [rank, each] : peers_) drop_data(*each);
   lending_.take_back_all();
 }
 
 void Outbox::drop_all() {
   drop_data();
-  for (auto& [rank, each] : peers_) drop_queue(each->control);
+  for (auto& [rank, each] : peers_) {
+    while (!each->control.empty()) release(each->control.pop());
+  }
 }
 
 bool Outbox::on_sent(uint64_t cookie) {
@@ -236,10 +218,10 @@ void Outbox::free_buffer(uint32_t index) {
   free_buffers_.push_back(index);
 }
 
-bool Outbox::pump() {
+bool Outbox::pump(bool loopback) {
   bool moved = false;
   try {
-    while (pump_once()) moved = true;
+    while (pump_once(loopback)) moved = true;
   } catch (...) {
     // A failed check in what a loopback message led to. The notice of it must still reach every
     // peer, but this turn has taken them out of the list.
@@ -250,7 +232,7 @@ bool Outbox::pump() {
 }
 
 // One message for each peer that is due one, so that none waits for another's backlog.
-bool Outbox::pump_once() {
+bool Outbox::pump_once(bool loopback) {
   bool moved = false;
   std::swap(ready_, ready_next_);
   ready_.clear();
@@ -258,7 +240,7 @@ bool Outbox::pump_once() {
   for (size_t i = 0; i < ready_next_.size(); ++i) {
     Peer* each = ready_next_[i];
     each->ready = false;
-    if (pump_peer(*each)) moved = true;
+    if ((loopback || each->rank != self_) && pump_peer(*each)) moved = true;
     if (!each->ready && each->has_any()) {
       each->ready = true;
       ready_.push_back(each);
@@ -282,7 +264,7 @@ bool Outbox::pump_peer(Peer& to) {
   if (!to.has_any()) return false;
   // The last buffers are for control and for this rank itself: peers that take nothing must not
   // keep us from telling the others anything.
-  const bool data_only = to.control.head == nullptr && to.rank != self_;
+  const bool data_only = to.control.empty() && to.rank != self_;
   if (free_buffers_.size() <= (data_only ? kBuffersKept : 0)) return false;
   if ((to.rank != self_ && !transport_.writable(to.rank))) return false;
   const uint32_t index = free_buffers_.back();
@@ -291,8 +273,7 @@ bool Outbox::pump_peer(Peer& to) {
   buffer.used = buffer.message_bytes = sizeof(MessageHeader);
   buffer.run_first = buffer.section_count = buffer.segment_count = 0;
   buffer.piece = {};
-  // Control first; data only behind all of it.
-  if (fill(to, to.control, buffer) && fill(to, to.ahead, buffer)) fill(to, to.data, buffer);
+  fill(to, buffer);
   // An empty buffer takes at least one section of any send.
   PARALLAX_CHECK(buffer.section_count > 0);
   const MessageHeader header{kWireMagic, epoch_, ++to.sequence, buffer.section_count};
@@ -320,22 +301,24 @@ bool Outbox::pump_peer(Peer& to) {
   return true;
 }
 
-// Packs sends of a queue until the buffer is full; true if the queue is empty.
-bool Outbox::fill(Peer& to, Queue& queue, SendBuffer& buffer) {
-  while (queue.head != nullptr) {
-    Send* send = queue.head;
+// Packs sends until the buffer is full: control first, data only behind all of it.
+void Outbox::fill(Peer& to, SendBuffer& buffer) {
+  // True: all of the send is packed.
+  const auto pack_next = [&](Send& send) {
     // A piece ends its message: the peer sees both at once.
     if (buffer.piece.bytes > 0) return false;
-    const bool finished = send->written            ? pack_written(to.rank, *send, buffer)
-                          : send->lent.buffer != 0 ? pack_lent(to.rank, *send, buffer)
-                          : places(to.rank, *send) ? pack_piece(*send, to.rank, buffer)
-                                                   : pack(to.rank, *send, buffer);
-    if (!finished) return false;
-    queue.head = send->next;
-    if (queue.head == nullptr) queue.tail = nullptr;
-    release(send);
+    if (send.written) return pack_written(to.rank, send, buffer);
+    if (send.lent.buffer != 0) return pack_lent(to.rank, send, buffer);
+    return places(to.rank, send) ? pack_piece(send, to.rank, buffer) : pack(to.rank, send, buffer);
+  };
+  while (!to.control.empty()) {
+    if (!pack_next(*to.control.front())) return;
+    release(to.control.pop());
   }
-  return true;
+  while (!to.data.empty()) {
+    if (!pack_next(*to.data.front())) return;
+    release(to.data.pop());
+  }
 }
 
 // Writes one section of the send; true if that was its last.

@@ -7,9 +7,11 @@
 //
 // A send borrows its source until it is packed; it then decrements *pending, which the state
 // machine that owns the source watches. What is placed at the peer (Send::place) is borrowed until
-// the transport no longer reads it. Sends to one peer are packed in the order of their
-// adding, except that control (send_bytes) goes ahead of data, and of data what is `ahead` before
-// the rest. Owned and called by the engine's owner alone.
+// the transport no longer reads it. Sends to one peer are packed in the order of their adding,
+// except that control (send_bytes) goes ahead of data, and of data what is more urgent, and then
+// what is `ahead`, before the rest (send_queue.h). Of a large one a message is packed at a time, so
+// that what comes later and is more urgent waits for no more than what the transport has already.
+// Owned and called by the engine's owner alone.
 #ifndef PARALLAX_MESSAGE_OUTBOX_H_
 #define PARALLAX_MESSAGE_OUTBOX_H_
 
@@ -24,62 +26,11 @@
 #include "base/arena.h"
 #include "base/number.h"
 #include "message/lending.h"
+#include "message/send_queue.h"
 #include "message/wire.h"
 #include "transport/transport.h"
 
 namespace parallax {
-
-// How numbers in memory become numbers on the wire while they are packed.
-struct WireFormat {
-  uint32_t element_bytes = sizeof(float);  // on the wire
-  uint32_t source_bytes = sizeof(float);   // of an element in memory
-  Convert convert = nullptr;               // null: as they are
-};
-
-// Rows scattered in memory. Item i of a send has the row key row_keys[i], and its row is row `slot`
-// of values, with slot = order[i], or i where there is no order.
-struct RowSource {
-  const uint32_t* row_keys = nullptr;  // null: a send of values alone
-  const std::byte* values = nullptr;   // null: a send of row keys alone
-  const uint32_t* order = nullptr;
-  uint32_t row_elements = 0;
-};
-
-struct PlaceOffer;
-
-struct Send {
-  SectionHeader header;  // kind, encoding, part, tag, step; flags for the last section; `first` of
-                         // the first item (dense: element)
-  WireFormat format;
-  RowSource rows;
-  const std::byte* dense = nullptr;  // element 0 of the send
-  // Of elements that travel as they are, and of rows' values: where the peer wants them, and which
-  // byte there is the first of the send. The elements stay as they are until the peer has them, or
-  // is lost; values are gathered, and only borrowed until packed. Null: in messages.
-  const PlaceOffer* place = nullptr;
-  uint64_t place_offset = 0;
-  // Of elements that travel as they are: where the first lies, and the others behind it, if the
-  // peer reads them there; *pending, which there is, counts them until it has. In no buffer: in
-  // messages.
-  BufferPlace lent;
-  WholePages returns;    // as LentPart has them; all of the send in one section
-  bool written = false;  // elements: they lie where the peer wants them already
-  // Goes before other data to the peer, whenever that was added: what completes something there,
-  // and was read or written here just now, so that it is still in the cache.
-  bool ahead = false;
-  bool whole = false;  // bytes, up to kControlBytesMax: in one section
-  const std::byte* bytes = nullptr;
-  uint64_t count = 0;  // items, elements or bytes in all
-  uint64_t packed = 0;
-  uint32_t* pending = nullptr;  // decremented once packed; may be null
-  Send** handle = nullptr;      // where the outbox notes the queued send until it is packed, for
-                                // extend(); may be null
-  Send* next = nullptr;
-  uint32_t blob = UINT32_MAX;  // owns this blob (send_bytes)
-
-  // Of one item's values on the wire.
-  size_t row_bytes() const { return size_t{format.element_bytes} * rows.row_elements; }
-};
 
 // Sees what is packed, for the counters. Implemented by the engine.
 class OutboxObserver {
@@ -113,8 +64,9 @@ class Outbox {
   // Queues a small control section, copied, ahead of data. payload <= kControlBytesMax.
   void send_bytes(uint32_t to, const SectionHeader& header, std::span<const std::byte> payload);
 
-  // Packs and sends what credits allow. Returns true if anything moved.
-  bool pump();
+  // Packs and sends what credits allow. Returns true if anything moved. Without `loopback` nothing
+  // is delivered to this rank itself, so that nothing here changes meanwhile but what has left.
+  bool pump(bool loopback = true);
   // Since this was asked last, something has moved that somebody here may wait for: data was
   // packed, which frees what it borrowed, or something came to this rank from itself. Control to
   // others is nothing that anyone waits for.
@@ -162,18 +114,14 @@ class Outbox {
   static constexpr size_t kSendsReserved = 64;
   static constexpr size_t kBlobsReserved = 16;
 
-  struct Queue {
-    Send* head = nullptr;
-    Send* tail = nullptr;
-  };
   struct Peer {
     uint32_t rank = 0;
-    Queue control, ahead, data;  // each before the next
+    SendList control;  // before all data
+    SendQueue data;
     uint32_t sequence = 0;
     bool ready = false;  // in ready_
     bool dropped = false;
-    bool has_data() const { return ahead.head != nullptr || data.head != nullptr; }
-    bool has_any() const { return control.head != nullptr || has_data(); }
+    bool has_any() const { return !control.empty() || !data.empty(); }
   };
   // A message while it is packed: headers and small payloads in `bytes`, and between them payloads
   // that are sent from where they lie.
@@ -193,12 +141,12 @@ class Outbox {
   Peer& peer(uint32_t rank);
   Send* new_send();
   void release(Send* send);
-  void append(Peer& peer, Queue& queue, Send* send);
-  void drop_queue(Queue& queue);
-  bool pump_once();
+  void note_ready(Peer& peer);
+  void drop_data(Peer& peer);
+  bool pump_once(bool loopback);
   void collect_ready();
   bool pump_peer(Peer& peer);
-  bool fill(Peer& peer, Queue& queue, SendBuffer& buffer);
+  void fill(Peer& peer, SendBuffer& buffer);
   bool pack(uint32_t to, Send& send, SendBuffer& buffer);
   bool sends_in_place(uint32_t to, const Send& send, size_t payload_bytes,
                       const SendBuffer& buffer) const;

@@ -273,5 +273,65 @@ TEST_F(LendingTest, readers_have_turns_while_they_have_something_to_read) {
   EXPECT_EQ(gone.turns, 0);
 }
 
+// Given readers of several priorities, expect turns for the highest alone, until none of those has
+// anything to read; and of a reader that is woken twice the higher.
+TEST_F(LendingTest, urgent_readers_have_their_turns_first) {
+  Lending& lending = outbox_.lending();
+  Reader slow, urgent, raised;
+  slow.until = urgent.until = raised.until = 2;
+  lending.wake(&slow, -1);
+  lending.wake(&raised, -1);
+  lending.wake(&urgent, 3);
+  lending.wake(&raised, 3);
+  lending.wake(&raised, 0);
+  for (int turn = 1; turn <= 2; ++turn) {
+    EXPECT_TRUE(lending.read());
+    EXPECT_EQ(urgent.turns, turn);
+    EXPECT_EQ(raised.turns, turn);
+    EXPECT_EQ(slow.turns, 0);
+  }
+  EXPECT_TRUE(lending.read());
+  EXPECT_EQ(slow.turns, 1);
+  lending.wake(&slow, -1);
+  EXPECT_TRUE(lending.read());
+  EXPECT_EQ(slow.turns, 2);
+  EXPECT_FALSE(lending.read());
+}
+
+// Wakes others in its turn.
+struct Waker final : public LentReader {
+  bool read_lent() override {
+    for (const auto& [reader, priority] : wakes) lending->wake(reader, priority);
+    return ++turns < 2;
+  }
+  Lending* lending = nullptr;
+  std::vector<std::pair<LentReader*, int32_t>> wakes;
+  int turns = 0;
+};
+
+// Given a reader that wakes others, one that had its turn among them, expect those of its priority
+// to have a turn at once, and the more urgent first the next time.
+TEST_F(LendingTest, readers_that_are_woken_by_one_have_turns) {
+  Lending& lending = outbox_.lending();
+  Reader before, beside, urgent;
+  Waker waker;
+  waker.lending = &lending;
+  waker.wakes = {{&before, 0}, {&beside, 0}, {&urgent, 5}};
+  lending.wake(&before);
+  lending.wake(&waker);
+  EXPECT_TRUE(lending.read());
+  EXPECT_EQ(before.turns, 2) << "woken again behind its last piece";
+  EXPECT_EQ(waker.turns, 1);
+  EXPECT_EQ(beside.turns, 1);
+  EXPECT_EQ(urgent.turns, 0);
+  EXPECT_TRUE(lending.read());
+  EXPECT_EQ(urgent.turns, 1);
+  EXPECT_EQ(waker.turns, 1);
+  waker.wakes.clear();
+  EXPECT_TRUE(lending.read());
+  EXPECT_EQ(waker.turns, 2);
+  EXPECT_FALSE(lending.to_read());
+}
+
 }  // namespace
 }  // namespace parallax::outbox_tests
