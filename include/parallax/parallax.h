@@ -735,7 +735,10 @@ typedef struct parallax_variable {
                            * says, or PARALLAX_AS(a floating dtype), such as BF16 without a float
                            * master */
   uint32_t rounding;      /* not yet. parallax_rounding_t, of values kept in storage_dtype */
-  int32_t priority;       /* not yet. Where several wait for the wire the higher goes first */
+  int32_t priority;       /* Of what this rank owes another of gradients, and reads of one on its
+                           * host, the variable with the higher goes first; of the same what was
+                           * given first. A large one gives way between messages. A hint: results
+                           * are the same bits, and ranks may differ in it */
   /* FTRL, as Keras names them; finite, >= 0: */
   double l1, l2;          /* l1_regularization_strength, l2_regularization_strength */
   double l2_shrinkage;    /* l2_shrinkage_regularization_strength */

@@ -54,10 +54,13 @@ BetweenHosts::BetweenHosts(const Columns& columns, Outbox& outbox, PinnedPool& p
                            const Options& options)
     : options_(options), pinned_(pinned), share_(share_of(columns, options.elements)) {
   if (share_.count == 0) return;
-  exchange_ = std::make_unique<DenseExchange>(
-      columns, share_.count, outbox,
-      ExchangeOptions{.variable = options.variable, .sum = options.sum, .held = true},
-      share_schedule(columns, share_.count, options.variable));
+  exchange_ =
+      std::make_unique<DenseExchange>(columns, share_.count, outbox,
+                                      ExchangeOptions{.variable = options.variable,
+                                                      .sum = options.sum,
+                                                      .held = true,
+                                                      .priority = options.priority},
+                                      share_schedule(columns, share_.count, options.variable));
   total_at_ = share_bytes(share_, options.dtype);
 }
 

@@ -35,6 +35,7 @@ class BetweenHosts {
     uint32_t dtype = PARALLAX_F32;
     SumType sum = SumType::kF32;
     double factor = 1;  // the total is multiplied by it
+    int32_t priority = 0;
   };
   // Columns, outbox and pool outlive it.
   BetweenHosts(const Columns& columns, Outbox& outbox, PinnedPool& pinned, const Options& options);

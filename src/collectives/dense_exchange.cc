@@ -225,7 +225,7 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
     }
     sum_moved(buffer, cells.to);
   }
-  if (!buffer.notes.empty()) outbox_.lending().wake(this);
+  if (!buffer.notes.empty()) outbox_.lending().wake(this, options_.priority);
 }
 
 void DenseExchange::contribute_nothing(uint64_t step, bool contributed) {
@@ -234,7 +234,7 @@ void DenseExchange::contribute_nothing(uint64_t step, bool contributed) {
   buffer.ended = true;
   buffer.contributed |= contributed;
   for (const uint32_t i : wiring_.inputs()) leave_out(buffer, i);
-  if (!buffer.notes.empty()) outbox_.lending().wake(this);
+  if (!buffer.notes.empty()) outbox_.lending().wake(this, options_.priority);
 }
 
 void DenseExchange::end(uint32_t from, uint64_t step) {
@@ -296,6 +296,7 @@ void DenseExchange::leave_out(StepBuffer& buffer, uint32_t i) {
                    .step = buffer.step,
                    .first = op.range.first};
   if (buffer.contributed) marker.header.flags |= kSectionContributed;
+  marker.priority = options_.priority;
   marker.ahead = op.stage == kGatherStage;  // as what it stands for
   outbox_.add(op.peer, marker);
 }
@@ -406,6 +407,7 @@ Send DenseExchange::new_send(const StepBuffer& buffer, uint32_t i, uint64_t at,
                  .tag = options_.variable,
                  .step = buffer.step,
                  .first = wiring_.on_wire(op) + at};
+  send.priority = options_.priority;
   send.ahead = op.stage == kGatherStage;
   send.format = op.from == kInput ? numbers_.format(buffer.input.dtype, buffer.narrow)
                                   : numbers_.format(dtype_, buffer.ops[i].narrow);

@@ -136,7 +136,7 @@ void DenseExchange::arrive(uint64_t step) {
     }
   }
   buffer.arrival.read = until;
-  if (!buffer.notes.empty()) outbox_.lending().wake(this);
+  if (!buffer.notes.empty()) outbox_.lending().wake(this, options_.priority);
   if (until < elements_ && !buffer.arrival.from->given_up) return;
   buffer.arrival.from->over = true;
   buffer.arrival.from = nullptr;

@@ -63,7 +63,7 @@ bool DenseExchange::note(StepBuffer& buffer, uint32_t i, const Section& section)
   }
   state.noted += header.count;
   buffer.notes.add(note);
-  lending.wake(this);
+  lending.wake(this, options_.priority);
   return true;
 }
 

@@ -66,6 +66,7 @@ struct ExchangeOptions {
   bool counted = false;
   // ReducedGradient::contributors of the whole.
   bool counts_contributors = false;
+  int32_t priority = 0;  // of all that it sends and reads
   uint32_t marker_hosts_max = kMarkerHostsMax;
   // Of dense ones: who chooses the algorithm, and outlives the exchange's making; null: the direct
   // one.

@@ -176,6 +176,7 @@ void HostRows::send_rows(StepBuffer& buffer, uint32_t column) {
                  .row_elements = static_cast<uint32_t>(partition_.row_elements())};
     send.count = note.count;
   }
+  send.priority = options_.priority;
   send.pending = buffer.pending;
   ++*buffer.pending;
   outbox_.add(leader, send);
@@ -258,7 +259,7 @@ void HostRows::came(StepBuffer& buffer, uint32_t source, Came how) {
 void HostRows::join_if_all_came(StepBuffer& buffer) {
   if (buffer.missing > 0 || buffer.sum.complete()) return;
   uint64_t left_bytes = kAtOnceBytes;
-  if (join(buffer, &left_bytes) == Turn::kMore) outbox_.lending().wake(this);
+  if (join(buffer, &left_bytes) == Turn::kMore) outbox_.lending().wake(this, options_.priority);
 }
 
 // The older of both steps first.

@@ -87,7 +87,8 @@ void HostRows::end_arrived(StepBuffer& buffer) {
     return;
   }
   uint64_t left_bytes = kAtOnceBytes;
-  if (join_ready(buffer, &left_bytes) == Turn::kMore) outbox_.lending().wake(this);
+  if (join_ready(buffer, &left_bytes) == Turn::kMore)
+    outbox_.lending().wake(this, options_.priority);
 }
 
 // What is whole, and tells who goes on with it.

@@ -107,6 +107,7 @@ Send ReturnedRows::new_send(SectionKind kind, uint64_t step, uint8_t flags) cons
                  .flags = flags,
                  .tag = options_.variable,
                  .step = step};
+  send.priority = options_.priority;
   send.format = {.element_bytes = bytes_of_sum(options_.sum),
                  .source_bytes = bytes_of_sum(options_.sum)};
   send.rows.row_elements = static_cast<uint32_t>(partition_.row_elements());

@@ -140,6 +140,7 @@ Send RowExchange::new_send(const StepBuffer& buffer) const {
                  .step = buffer.step};
   if (buffer.forwarded) send.header.flags |= kSectionLast;
   if (buffer.contributed) send.header.flags |= kSectionContributed;
+  send.priority = options_.priority;
   send.format = {.element_bytes = bytes_of_sum(options_.sum),
                  .source_bytes = bytes_of_sum(options_.sum)};
   send.rows.row_elements = static_cast<uint32_t>(partition_.row_elements());

@@ -54,7 +54,8 @@ BetweenHosts::Options DeviceAgreement::between(const Variable& variable) const {
           .elements = variable.elements(),
           .dtype = variable.dtype,
           .sum = variable.sum_type(),
-          .factor = variable.reduction == PARALLAX_MEAN_WORLD ? 1.0 / world : 1.0};
+          .factor = variable.reduction == PARALLAX_MEAN_WORLD ? 1.0 / world : 1.0,
+          .priority = variable.priority};
 }
 
 // What sums within hosts takes beside what any reduction among devices does. The first rank of each

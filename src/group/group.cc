@@ -56,11 +56,12 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
        .held = !runtime.variable->managed(),
        .counted = runtime.variable->counts_ranks(),
        .counts_contributors = runtime.variable->counts_contributors(),
+       .priority = runtime.variable->priority,
        .marker_hosts_max = options_.marker_hosts_max,
        .algorithms = algorithms_.get(),
        .entries = entries_.get(),
        .staging = staging_.get(),
-        .scratch = scratch_.get(),
+       .scratch = scratch_.get(),
        .rows_stay = rows_stay});
 }
 

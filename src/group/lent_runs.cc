@@ -117,6 +117,14 @@ RunMember* LentRuns::member(uint64_t step, uint32_t variable) const {
 
 // ---- what this rank gives
 
+int32_t LentRuns::most_urgent(uint32_t first, uint32_t end) const {
+  int32_t priority = runtimes_[first]->variable->priority;
+  for (uint32_t variable = first + 1; variable < end; ++variable) {
+    priority = std::max(priority, runtimes_[variable]->variable->priority);
+  }
+  return priority;
+}
+
 bool LentRuns::goes_in_run(uint64_t step, const PullSlice& slice) const {
   if (slice.more || slice.way != SliceWay::kItself || slice.into != slice.values) return false;
   if (slice.arriving != nullptr) return false;
@@ -183,9 +191,12 @@ LentRuns::Given LentRuns::give(uint64_t step, std::span<const PullSlice> slices,
                       .end = first + parts,
                       .alignment = alignment.bits(),
                       .next = first,
+                      .priority = most_urgent(first, first + parts),
                       .values = slices[0].values};
-  const auto behind = std::find_if(given.own.begin(), given.own.end(),
-                                   [first](const OwnRun& each) { return each.first > first; });
+  const auto behind = std::find_if(given.own.begin(), given.own.end(), [&own](const OwnRun& each) {
+    return each.priority < own.priority ||
+           (each.priority == own.priority && each.first > own.first);
+  });
   given.own.insert(behind, own);
   for (const PullSlice& slice : slices.first(count)) {
     member(step, slice.variable)
@@ -196,7 +207,7 @@ LentRuns::Given LentRuns::give(uint64_t step, std::span<const PullSlice> slices,
                 .result = {slice.values, slice.dtype}},
                pending);
   }
-  lending.wake(this);
+  lending.wake(this, own.priority);
   return {.count = count, .together = true};
 }
 
@@ -309,7 +320,7 @@ bool LentRuns::take_run(uint32_t from, const Section& section) {
   for (uint32_t variable = run.first; variable < run.end; ++variable) {
     if (taken.ways[variable] == Way::kAlone && !hand_over(taken, from, run, variable)) return false;
   }
-  if (!taken.own.empty()) lending.wake(this);
+  if (!taken.own.empty()) lending.wake(this, taken.own[0].priority);
   return true;
 }
 
@@ -332,8 +343,9 @@ bool LentRuns::take_summed(uint32_t from, const Section& section) {
 
 // ---- sums
 
-// The older step first, and of a step the variables that were registered first: they are needed
-// first. What is left of a large one waits for those before it that are ready by the next turn.
+// The older step first, and of a step the run with the most urgent variable, then the variables
+// that were registered first: they are needed first. What is left of a large one waits for those
+// before it that are ready by the next turn.
 bool LentRuns::read_lent() {
   uint64_t bytes_left = kTurnBytes;
   const size_t older = steps_[0].step < steps_[1].step ? 0 : 1;

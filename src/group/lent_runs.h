@@ -20,10 +20,11 @@
 // alone nowhere, since a rank gives a variable to all others in one way. So either all ranks sum
 // their parts here or none does, and nobody waits for what nobody says.
 //
-// Variables are summed in any order in which they become complete, lowest first, in bounded turns
-// (LentReader). Sums begin with a rank's own addend, over which they are made, and go on in the
-// order of ranks; where ranks are to be added in their order, or numbers are narrower than their
-// sums, totals are made beside the addends, a piece at a time that stays in the first cache.
+// Variables are summed in any order in which they become complete, lowest first (of several runs
+// that with the most urgent variable: Variable::priority), in bounded turns (LentReader). Sums begin
+// with a rank's own addend, over which they are made, and go on in the order of ranks; where ranks
+// are to be added in their order, or numbers are narrower than their sums, totals are made beside
+// the addends, a piece at a time that stays in the first cache.
 //
 // Slices of which a part shares a page with something else than the call's own slices go alone: see
 // message/lending.h. What comes from others is checked before it is used. Owned by the
@@ -139,7 +140,8 @@ class LentRuns final : private LentReader {
   struct OwnRun {
     uint32_t first = 0, end = 0;
     uint32_t alignment = 0;
-    uint32_t next = 0;  // all before it are summed, or alone
+    uint32_t next = 0;     // all before it are summed, or alone
+    int32_t priority = 0;  // of its most urgent variable
     std::byte* values = nullptr;
   };
   struct Step {
@@ -147,7 +149,7 @@ class LentRuns final : private LentReader {
     std::vector<Way> ways;               // by variable
     std::vector<uint64_t> done;          // by variable: elements of this rank's part, summed
     std::vector<std::vector<Run>> runs;  // by rank
-    std::vector<OwnRun> own;             // ascending
+    std::vector<OwnRun> own;             // the most urgent first, of one priority ascending
     bool any = false;                    // of either
   };
 
@@ -163,6 +165,7 @@ class LentRuns final : private LentReader {
   Step& at(uint64_t step) { return steps_[step & 1]; }
   const Step& at(uint64_t step) const { return steps_[step & 1]; }
   RunMember* member(uint64_t step, uint32_t variable) const;
+  int32_t most_urgent(uint32_t first, uint32_t end) const;
   bool goes_in_run(uint64_t step, const PullSlice& slice) const;
   size_t count_run(uint64_t step, std::span<const PullSlice> slices, uint64_t bytes_max,
                    RunAlignment* alignment) const;

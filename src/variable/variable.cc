@@ -361,9 +361,8 @@ Status check_dtype(const parallax_variable_t& in, const std::string& name) {
 }
 
 Status check_not_yet(const parallax_variable_t& in, const std::string& name) {
-  return refuse_not_yet(name + ": ", {{"storage_dtype", in.storage_dtype != 0},
-                                      {"rounding", in.rounding != 0},
-                                      {"priority", in.priority != 0}});
+  return refuse_not_yet(name + ": ",
+                        {{"storage_dtype", in.storage_dtype != 0}, {"rounding", in.rounding != 0}});
 }
 
 }  // namespace
@@ -421,7 +420,8 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                             .state_elements = {in.state_elements[0], in.state_elements[1]}},
                .memory = in.memory,
                .table_memory = in.table_memory,
-               .pin = {.placement = in.placement, .method = in.method}};
+               .pin = {.placement = in.placement, .method = in.method},
+               .priority = in.priority};
   PARALLAX_RETURN_IF_ERROR(check_pin(*variable, variable->pin));
   return check_place(in, name, &variable->place);
 }

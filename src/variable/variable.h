@@ -65,6 +65,7 @@ struct Variable {
   uint32_t table_memory = PARALLAX_MEMORY_HOST;  // where the library keeps it, if it is managed
   Place place = {};                              // where this rank's slices lie
   Pin pin = {};
+  int32_t priority = 0;  // this rank's: the higher goes first
   // Agreed at commit: its slices stay on their devices, which sum them among themselves.
   bool direct = false;
 

@@ -30,7 +30,6 @@ static void not_yet_refused(parallax_job_t *job) {
   PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED, #field)
   PARALLAX_NOT_YET(storage_dtype, PARALLAX_AS(PARALLAX_BF16));
   PARALLAX_NOT_YET(rounding, PARALLAX_ROUNDING_STOCHASTIC);
-  PARALLAX_NOT_YET(priority, -1);
 #undef PARALLAX_NOT_YET
   parallax_options_t o = {.size = sizeof o};
 #define PARALLAX_NOT_YET(field, value)                        \

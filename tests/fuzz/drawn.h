@@ -86,6 +86,7 @@ class Drawn {
     variable.refuse_nonfinite = number<uint32_t>(0, 1);
     variable.accumulate = number<uint32_t>(0, 1);
     variable.rates = number<uint32_t>(0, 1);
+    variable.priority = number<int32_t>(-1, 1);
     if (data_.ConsumeIntegralInRange<int>(0, 3) == 0) {
       variable.placement = number<uint32_t>(0, 2);
       variable.method = number<uint32_t>(0, 5);
@@ -93,7 +94,6 @@ class Drawn {
     if (rarely()) {  // what is not there yet
       variable.storage_dtype = number<uint32_t>(0, PARALLAX_AS(PARALLAX_I64));
       variable.rounding = number<uint32_t>(0, 1);
-      variable.priority = number<int32_t>(0, 1);
       variable.memory = number<uint32_t>(0, 1);
       variable.table_memory = number<uint32_t>(0, 1);
     }

@@ -50,7 +50,8 @@ class Registration(unittest.TestCase):
 
     def test_a_pin_is_in_the_plan(self):
         def body(job):
-            pinned = job.register("pinned", rows=8, rows_max=4, rule="sgd", method="reduce_rows")
+            pinned = job.register("pinned", rows=8, rows_max=4, rule="sgd", method="reduce_rows",
+                                  priority=-3)
             job.register("named", rows=8, rows_max=4, rule="sgd")
             job.register("held", rows=8, rows_max=4)
             job.commit()

@@ -225,6 +225,9 @@ Status SimRank::register_before(uint64_t step) {
       if (scenario_.mismatch_left_out) continue;
       variable.rows += 1;
     }
+    // Of half of the jobs, and each rank's own.
+    SeededRandom random = scenario_.random(12, rank_, i);
+    if (scenario_.seed % 2 == 0) variable.priority = static_cast<int32_t>(random.below(3)) - 1;
     PARALLAX_RETURN_IF_ERROR(engine_->job_calls().register_variable(variable, &ids_[i]));
     if (ids_[i] != variables_.size()) return internal("ids do not count up");
     variables_.push_back(i);

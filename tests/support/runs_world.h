@@ -56,6 +56,7 @@ struct RunsLayout {
   bool lends = true;
   bool writes = true;
   uint32_t slow_percent = 30;
+  std::vector<int32_t> priorities = {};  // by variable; none: 0
   uint64_t beyond = 0;  // floats behind the last variable that are something else
   uint32_t dtype = PARALLAX_F32;
   uint32_t reduction = PARALLAX_SUM;
@@ -120,6 +121,7 @@ class RunsWorld {
       variables.push_back(dense_variable(names[i].c_str(), layout_.elements[i], 1));
       variables.back().dtype = layout_.dtype;
       variables.back().reduction = layout_.reduction;
+      if (!layout_.priorities.empty()) variables.back().priority = layout_.priorities[i];
     }
     for (const Status& status : world_.commit(variables)) {
       ASSERT_TRUE(status.ok()) << status.message();

@@ -101,7 +101,7 @@ class Job:
                  memory: Union[str, Memory, None] = None,
                  table_memory: Union[str, Memory, None] = None, place_values: Any = None,
                  place_into: Any = None, placement: Union[str, Placement, None] = None,
-                 method: Union[str, Method, None] = None) -> Variable:
+                 method: Union[str, Method, None] = None, priority: int = 0) -> Variable:
         """Registers a variable, before commit() or between steps: the same ones on every rank, in
         any order. The next commit() brings it in.
 
@@ -146,6 +146,8 @@ class Job:
         placement: "sharded" or "mirrored": where a managed variable lies, whatever plan_mode is.
         method: "allreduce", "allgatherv", "reduce_rows", "made_dense" or "push_pull": how its
             gradient travels. None: both are planned (docs/planning.md).
+        priority: where gradients of several variables wait on this rank the higher goes first,
+            past what is left of a large one. A hint: no result depends on it, and ranks may differ.
 
         InvalidArgument names the field; InvalidState within a step; Unsupported for what the
         library loaded lacks.
@@ -161,7 +163,7 @@ class Job:
             table_memory=member_of(Memory, table_memory, "register: table_memory"),
             place_values=place_values, place_into=place_into,
             placement=member_of(Placement, placement, "register: placement"),
-            method=member_of(Method, method, "register: method")))
+            method=member_of(Method, method, "register: method"), priority=priority))
 
     def commit(self) -> None:
         """Collective: checks that all ranks registered the same since the last one, places those

@@ -53,32 +53,57 @@ TEST(LentRuns, OneCallIsSaidAtOnce) {
   }
 }
 
-// Given a large variable that is called first, expect one that was registered before it, and called
-// after it, to be summed first.
-TEST(LentRuns, WhatWasRegisteredFirstIsSummedFirst) {
-  RunsWorld world({.elements = {8192 * 3, 3 << 20}, .slow_percent = 0});
+// The variables in the order in which each rank tells that it has summed them, where each is a call
+// of its own, the last one first.
+std::map<uint32_t, std::vector<uint32_t>> order_of_sums(const RunsLayout& layout) {
+  RunsWorld world(layout);
   world.commit();
   world.fill(1);
   std::vector<Request*> requests;
-  for (uint32_t rank = 0; rank < 2; ++rank) {
+  for (uint32_t rank = 0; rank < layout.ranks; ++rank) {
     StepCalls& calls = world.world().engine(rank).step_calls();
     uint64_t step = 0;
-    ASSERT_TRUE(calls.begin(&step).ok());
-    for (const uint32_t variable : {1u, 0u}) {
+    EXPECT_TRUE(calls.begin(&step).ok());
+    for (uint32_t variable = world.variables(); variable-- > 0;) {
       const parallax_slice_t slice = world.slice(rank, variable);
-      ASSERT_TRUE(calls.reduce(step, {&slice, 1}, &requests.emplace_back()).ok());
+      EXPECT_TRUE(calls.reduce(step, {&slice, 1}, &requests.emplace_back()).ok());
     }
-    ASSERT_TRUE(calls.end(step, end_options(1), &requests.emplace_back()).ok());
+    EXPECT_TRUE(calls.end(step, end_options(1), &requests.emplace_back()).ok());
     world.world().engine(rank).kick();
   }
-  ASSERT_TRUE(world.world().run_until_done(requests));
+  EXPECT_TRUE(world.world().run_until_done(requests));
   std::map<uint32_t, std::vector<uint32_t>> order;
   for (const SaidSection& each : world.take_said()) {
     if (each.kind == SectionKind::kRunSummed) order[each.from].push_back(each.tag);
   }
-  for (uint32_t rank = 0; rank < 2; ++rank) EXPECT_EQ(order[rank], (std::vector<uint32_t>{0, 1}));
+  const size_t of_rank = layout.elements.size() + 1;
   for (size_t i = 0; i < requests.size(); ++i) {
-    EXPECT_TRUE(world.world().engine(i / 3).release(requests[i]).ok());
+    const auto rank = static_cast<uint32_t>(i / of_rank);
+    EXPECT_TRUE(world.world().engine(rank).release(requests[i]).ok());
+  }
+  for (uint32_t variable = 0; variable < world.variables(); ++variable) {
+    world.expect_sum(0, 1, variable, false, {0, 1});
+  }
+  return order;
+}
+
+// Given a large variable that is called first, expect one that was registered before it, and called
+// after it, to be summed first.
+TEST(LentRuns, WhatWasRegisteredFirstIsSummedFirst) {
+  const auto order = order_of_sums({.elements = {8192 * 3, 3 << 20}, .slow_percent = 0});
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(order.at(rank), (std::vector<uint32_t>{0, 1}));
+  }
+}
+
+// Given priorities, expect the most urgent to be summed first, wherever it was registered; and of
+// one priority what was registered first.
+TEST(LentRuns, WhatIsMoreUrgentIsSummedFirst) {
+  const std::vector<uint64_t> elements = {3 << 18, 3 << 18, 8192 * 3, 8192 * 3, 8192 * 3};
+  const auto order =
+      order_of_sums({.elements = elements, .slow_percent = 0, .priorities = {-1, 0, 2, 0, 2}});
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(order.at(rank), (std::vector<uint32_t>{2, 4, 1, 3, 0}));
   }
 }
 
