@@ -12,6 +12,9 @@ namespace parallax {
 
 namespace {
 
+// What a call queues of its variables before it sends of that what can leave.
+constexpr uint64_t kQueuedBytesMax = 256 * 1024;
+
 RowSlice rows_of(const PullSlice& slice) {
   return {slice.ids, slice.count, {slice.values, slice.dtype}};
 }
@@ -223,6 +226,7 @@ void ContributionCalls::start(Request& request) {
   request.started = true;
   --pipeline_.state(request.step).unstarted;
   size_t run_end = 0, settled = 0;
+  uint64_t queued_bytes = 0;
   bool together = false;
   ByteRange run;
   for (size_t i = 0; i < request.slices.size(); ++i) {
@@ -235,8 +239,21 @@ void ContributionCalls::start(Request& request) {
     }
     if (together) continue;
     // With `more` it is in the step sum, which goes out with the last micro-batch.
-    if (!request.slices[i].more) contribute(request, request.slices[i], run, &request.pending);
+    if (request.slices[i].more) continue;
+    contribute(request, request.slices[i], run, &request.pending);
+    queued_bytes += bytes_of(request.slices[i]);
+    if (queued_bytes < kQueuedBytesMax) continue;
+    // Of what may be many variables the first leave before the next are looked at.
+    outbox_.pump(false);
+    queued_bytes = 0;
   }
+}
+
+// Of this rank's own numbers.
+uint64_t ContributionCalls::bytes_of(const PullSlice& slice) const {
+  const Variable& variable = *group_.runtime(slice.variable).variable;
+  const uint64_t rows = variable.ids_declared() && !slice.every_row ? slice.count : variable.rows;
+  return rows * variable.row_elements * bytes_of_dtype(slice.dtype);
 }
 
 // Of a dense slice; of rows none, which are neither lent nor written.

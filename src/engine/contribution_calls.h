@@ -26,10 +26,11 @@ namespace parallax {
 class ContributionCalls {
  public:
   // All outlive this.
-  ContributionCalls(Group& group, StepPipeline& pipeline, const SliceChecks& checks,
+  ContributionCalls(Group& group, StepPipeline& pipeline, Outbox& outbox, const SliceChecks& checks,
                     RequestPool& requests)
       : group_(group),
         pipeline_(pipeline),
+        outbox_(outbox),
         checks_(checks),
         requests_(requests),
         results_(group.columns().world()),
@@ -82,6 +83,7 @@ class ContributionCalls {
   void start(Request& request);
   void contribute(const Request& request, const PullSlice& slice, const ByteRange& around,
                   uint32_t* pending);
+  uint64_t bytes_of(const PullSlice& slice) const;
   ByteRange elements_of(const PullSlice& slice) const;
   ByteRange run_from(const Request& request, size_t first, size_t* end) const;
   void contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
@@ -90,6 +92,7 @@ class ContributionCalls {
 
   Group& group_;
   StepPipeline& pipeline_;
+  Outbox& outbox_;
   const SliceChecks& checks_;
   RequestPool& requests_;
   Results results_;

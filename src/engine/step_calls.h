@@ -34,6 +34,7 @@ class StepCalls {
     const JobPhase& phase;
     Group& group;
     StepPipeline& pipeline;
+    Outbox& outbox;
     RowCalls& row_calls;
     RequestPool& requests;
     OpenDevices devices = {};  // none: a slice on a device is refused
@@ -45,7 +46,7 @@ class StepCalls {
       : parts_(parts),
         checks_(parts.registry),
         pull_calls_(parts.group, parts.pipeline, parts.requests),
-        contribution_calls_(parts.group, parts.pipeline, checks_, parts.requests),
+        contribution_calls_(parts.group, parts.pipeline, parts.outbox, checks_, parts.requests),
         device_calls_({.registry = parts.registry,
                        .checks = checks_,
                        .pipeline = parts.pipeline,

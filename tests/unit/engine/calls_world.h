@@ -43,7 +43,7 @@ class CallsWorld {
           trees(hosts, rank, outbox),
           pipeline({group, plan_control, migration, trees, outbox, compute, clock}),
           pulls(group, pipeline, requests),
-          contributions(group, pipeline, checks, requests),
+          contributions(group, pipeline, outbox, checks, requests),
           rows(group, registry, pipeline.window(), phase, outbox, requests) {
       phase.run();
     }

@@ -62,7 +62,7 @@ class JobWorld {
                                0,
                                clock,
                                kStandardCosts}),
-          steps({clock, registry, phase, group, pipeline, rows, requests}),
+          steps({clock, registry, phase, group, pipeline, outbox, rows, requests}),
           handlers({phase, group, pipeline, migration, trees, broadcast, job, rows, collectives,
                     loss_watch, outbox}) {
       transport.bytes_max = kMessageBytesMin;
