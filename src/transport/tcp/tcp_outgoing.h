@@ -40,6 +40,7 @@ struct TcpCounters {
   uint64_t frames_received = 0;
   uint64_t send_calls = 0;
   uint64_t receive_calls = 0;  // those that brought bytes
+  uint64_t looks = 0;          // epoll was asked
 };
 
 class TcpOutgoing {

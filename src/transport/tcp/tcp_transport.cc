@@ -112,6 +112,7 @@ bool TcpTransport::poll(Receiver& receiver) {
 bool TcpTransport::look(Receiver& receiver) {
   std::array<epoll_event, kEventsMax> events;
   const int count = epoll_wait(epoll_.get(), events.data(), kEventsMax, 0);
+  ++counters_.looks;
   bool moved = false;
   int advances = 0;  // of strangers: epoll tells of the rest of them again
   for (int i = 0; i < count; ++i) {

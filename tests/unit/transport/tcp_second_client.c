@@ -155,6 +155,8 @@ int second_client_exchange(const struct second_client* client, const char* messa
   make_psk(&talk);
   if (!shake_hands(&talk)) return 1;
   if (!receive_frame(&talk, &type, answer, answer_bytes) || type != 2) return 2;
+  if (client->type_wrong != 0 && !send_frame(&talk, (unsigned char)client->type_wrong, ""))
+    return 3;
   if (!send_frame(&talk, 1, message)) return 3;
   if (!receive_frame(&talk, &type, answer, answer_bytes) || type != 1) return 4;
   return send_frame(&talk, 3, "") ? 0 : 5;

@@ -16,7 +16,8 @@ struct second_client {
   unsigned long long job;
   const unsigned char* salt; /* 32 bytes: of the rank that listens */
   const char* identity;
-  int security; /* 0 encrypt, 1 authenticate, 2 handshake */
+  int security;   /* 0 encrypt, 1 authenticate, 2 handshake */
+  int type_wrong; /* 0, or of a frame without a body that it sends ahead of the message */
 };
 
 /* Joins, sends the message, waits for one, which goes to `answer`, and says goodbye. 0, or the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TcpTransport beyond the contract: a man in the middle of its connections,
-// attempts that cross, and what a frame costs.
+// attempts that cross, and what ends them.
 #include "transport/tcp/tcp_transport.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -15,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "unit/engine/watched_memory.h"
+#include "transport/tcp/tcp_closing.h"
 #include "unit/transport/tcp_middle.h"
 
 namespace parallax {
@@ -91,6 +92,19 @@ TEST(TcpTransport, who_has_no_descriptor_blames_nobody) {
   EXPECT_EQ(ranks.heard[0].loss_kinds[1], Loss::kOwnLack);
   EXPECT_NE(ranks.heard[0].reasons[1].find("ulimit -n"), std::string::npos)
       << ranks.heard[0].reasons[1];
+}
+
+// Given a rank without a descriptor for one who comes, expect it to accept him once there is one.
+TEST(TcpTransport, who_had_no_descriptor_accepts_once_there_is_one) {
+  Ranks ranks(make_tcp_ranks(2));
+  ranks.send(0, 1, 16);
+  {
+    const NoDescriptors none;
+    const auto enough = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+    EXPECT_TRUE(ranks.until([&] { return std::chrono::steady_clock::now() > enough; }));
+    EXPECT_EQ(ranks.heard[1].received[0], 0u);
+  }
+  EXPECT_TRUE(ranks.until([&] { return ranks.heard[1].received[0] == 1; }));
 }
 
 // Given one bit of a message flipped on the way, or bytes repeated, left out or cut off, expect
@@ -237,6 +251,61 @@ TEST(TcpTransport, last_words_arrive_before_the_loss) {
   }
 }
 
+// Given a rank that closes with the kernel's buffers full and messages behind them, expect the
+// other, who reads meanwhile, to get all.
+TEST(TcpTransport, last_words_behind_full_buffers_arrive) {
+  constexpr int kAttempts = 5;  // closing waits for a quarter of a second, loaded machine or not
+  constexpr int kIdleMax = 200;
+  TcpOptions options = tcp_options(0, 1);
+  options.security = TcpSecurity::kHandshake;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    Ranks ranks(make_tcp_ranks(2, options));
+    ranks.greet(0, 1);
+    for (int idle = 0; idle < kIdleMax;) {
+      if (ranks.at[0]->writable(1)) {
+        ranks.send(0, 1, 60 << 10);
+        idle = 0;
+      } else {
+        idle = ranks.at[0]->poll(ranks.heard[0]) ? 0 : idle + 1;
+      }
+    }
+    ASSERT_LT(ranks.at[0]->counters().frames_sent, ranks.sent[0][1]) << "nothing is behind them";
+    std::unique_ptr<TcpTransport> gone = std::move(ranks.at[0]);
+    ranks.at.erase(ranks.at.begin());
+    std::swap(ranks.heard[0], ranks.heard[1]);
+    int64_t took_ns = 0;
+    std::thread closing([&] {
+      const int64_t began_ns = SteadyClock().now_ns();
+      gone.reset();
+      took_ns = SteadyClock().now_ns() - began_ns;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that closing has begun
+    EXPECT_TRUE(ranks.until([&] { return ranks.heard[0].losses[0] == 1; }));
+    closing.join();
+    if (took_ns >= kTcpCloseNsMax) continue;
+    EXPECT_EQ(ranks.heard[0].received[0], ranks.sent[0][1]);
+    EXPECT_NE(ranks.heard[0].reasons[0].find("it left"), std::string::npos);
+    return;
+  }
+  GTEST_SKIP() << "this machine is too busy to read what was sent";
+}
+
+// Given a rank that has left, with bytes in its socket that it has not read, while the other takes
+// nothing of what the kernel has, expect the other to get that later.
+TEST(TcpTransport, last_words_arrive_though_who_left_has_not_read_all) {
+  constexpr uint64_t kMessages = 8;  // more than a receiver's window at first, less than is kept
+  Ranks ranks(make_tcp_ranks(2));
+  ranks.greet(0, 1);
+  ranks.send(1, 0, 100);
+  for (uint64_t i = 0; i < kMessages; ++i) ranks.send(0, 1, 60 << 10);
+  if (ranks.at[0]->counters().frames_sent < 1 + kMessages) GTEST_SKIP() << "small tcp_wmem";
+  ranks.at[0].reset();
+  ranks.at.erase(ranks.at.begin());
+  std::swap(ranks.heard[0], ranks.heard[1]);
+  ASSERT_TRUE(ranks.until([&] { return ranks.heard[0].losses[0] == 1; }));
+  EXPECT_EQ(ranks.heard[0].received[0], 1 + kMessages);
+}
+
 // Given one who reads all that goes by, expect him to see the message only where it is in clear.
 TEST(TcpTransport, what_is_encrypted_cannot_be_read) {
   for (const TcpSecurity security :
@@ -344,56 +413,6 @@ TEST(TcpTransport, wiring_names_what_this_rank_lacks) {
   const Status connects = made[0]->wire(others, in_50_ms(), &missing);
   EXPECT_EQ(connects.code(), PARALLAX_LIMIT) << connects.message();
   EXPECT_EQ(missing, 2u);
-}
-
-// Given a stream of messages in steady state, expect no allocation, and at most one system call a
-// frame in each direction.
-TEST(TcpTransport, a_frame_costs_a_system_call_and_no_allocation) {
-  for (const TcpSecurity security :
-       {TcpSecurity::kEncrypt, TcpSecurity::kAuthenticate, TcpSecurity::kHandshake}) {
-    TcpOptions options = tcp_options(0, 1);
-    options.security = security;
-    Ranks ranks(make_tcp_ranks(2, options));
-    ranks.greet(0, 1);
-    const auto message = make_message(0, 0, 60 << 10);
-    for (Recorder& each : ranks.heard) each.check_pattern = false;
-    struct Counter final : Receiver {
-      void on_message(uint32_t, std::span<const std::byte>) override { ++messages; }
-      void on_sent(uint64_t) override { ++completed; }
-      void on_lost(uint32_t, Loss, std::string_view) override { ++lost; }
-      uint64_t messages = 0, completed = 0, lost = 0;
-    } one, other;
-    const auto exchange = [&](uint64_t count) {
-      one.messages = other.messages = 0;
-      uint64_t next = 0;
-      while (other.messages < count || one.messages < count) {
-        const Segment segment{message.data(), next % 3 == 0 ? size_t{64} : message.size()};
-        if (next < count && ranks.at[0]->writable(1) && ranks.at[1]->writable(0)) {
-          if (!ranks.at[0]->send(1, {&segment, 1}, 1).ok()) return;
-          if (!ranks.at[1]->send(0, {&segment, 1}, 1).ok()) return;
-          ++next;
-        }
-        ranks.at[0]->poll(one);
-        ranks.at[1]->poll(other);
-      }
-    };
-    exchange(200);
-    testkit::memory_watch().allocations = 0;
-    const TcpCounters before = ranks.at[0]->counters();
-    {
-      const testkit::CountedMemory counted;
-      exchange(2000);
-    }
-    const TcpCounters after = ranks.at[0]->counters();
-    if (PARALLAX_TEST_WATCHES_MEMORY) {
-      EXPECT_EQ(testkit::memory_watch().allocations, 0u);
-    }
-    EXPECT_EQ(one.lost + other.lost, 0u);
-    EXPECT_GE(after.frames_sent - before.frames_sent, 2000u);
-    EXPECT_LE(after.receive_calls - before.receive_calls,
-              after.frames_received - before.frames_received);
-    EXPECT_LE(after.send_calls - before.send_calls, after.frames_sent - before.frames_sent + 20);
-  }
 }
 
 }  // namespace
