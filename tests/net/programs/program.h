@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdarg>
 #include <cstdint>
@@ -71,11 +72,13 @@ class Fate {
 
   void enter(const char* phase, uint64_t step) const {
     say("phase %s step %llu", phase, static_cast<unsigned long long>(step));
+    if (std::string(phase) != "rendezvous") has_met_ = true;
     const std::string here = std::string(phase) + ":" + std::to_string(step);
     if (at_ == here && watched_round() < 0) meet();
   }
   // The rendezvous and the connecting are inside parallax_open: a thread sees by the files of the
-  // rendezvous how far this rank has got.
+  // rendezvous how far this rank has got; on a busy machine they may have come and gone between two
+  // looks.
   void watch_rendezvous(const std::string& rendezvous, uint64_t rank) const {
     const int round = watched_round();
     if (round < 0) return;
@@ -84,7 +87,7 @@ class Fate {
         folder + (round == 0 ? "/keepalive." : "/blob.1.") + std::to_string(rank);
     std::thread([this, folder, file] {
       bool began = false;
-      while (access(file.c_str(), F_OK) != 0) {
+      while (!has_met_ && access(file.c_str(), F_OK) != 0) {
         const bool there = access(folder.c_str(), F_OK) == 0;
         if (began && !there) break;  // it went with the last that needed it, before we looked
         began = there;
@@ -107,6 +110,7 @@ class Fate {
   const std::string at_;
   const std::chrono::microseconds after_;  // of a marker inside open
   const bool stop_;
+  mutable std::atomic<bool> has_met_{false};  // a phase behind the rendezvous was entered
 };
 
 }  // namespace program
