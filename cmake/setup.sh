@@ -7,6 +7,7 @@
 #   parallax_install_wanted [FILE]           installs what single tests want, if that can be had:
 #                                            of cmake/packages.txt those with "?", or all of FILE
 #   parallax_build PRESET [TARGET...] configures and builds; PARALLAX_CMAKE_ARGS holds extra options
+#   parallax_bench DRIVER [WORD...]   installs, builds the benches, and becomes a driver in Python
 
 parallax_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -147,4 +148,19 @@ parallax_build() {
     return 1
   fi
   echo "build: $preset is ready after $((SECONDS - start)) s"
+}
+
+# With --help the driver alone.
+parallax_bench() {
+  local driver=$1 python=/usr/bin/python3 word
+  shift
+  for word in "$@"; do
+    case $word in
+      --help | -h) exec "$python" "$driver" --help ;;
+    esac
+  done
+  parallax_install_packages
+  PARALLAX_CMAKE_ARGS=(-DPARALLAX_BUILD_BENCH=ON)
+  parallax_build release bench parallax_tool
+  exec "$python" "$driver" "$@"
 }

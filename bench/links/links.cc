@@ -18,13 +18,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "counters.h"
 #include "parallax/parallax.h"
 
 namespace parallax::links {
@@ -94,20 +94,6 @@ class Tokens {
   const Options& options_;
   std::vector<double> sums_;
 };
-
-struct Bytes {
-  uint64_t sent = 0, received = 0;
-};
-
-Bytes counters(const std::string& device) {
-  const auto read = [&](const char* which) {
-    uint64_t bytes = 0;
-    std::ifstream("/sys/class/net/" + device + "/statistics/" + which) >> bytes;
-    return bytes;
-  };
-  if (device.empty()) return {};
-  return {read("tx_bytes"), read("rx_bytes")};
-}
 
 class Job {
  public:

@@ -79,10 +79,10 @@ class Chart:
             self.text(LEFT - 8, y + 4, f"{value:g}", anchor="end")
             value += step
 
-    def x_axis(self):
+    def x_axis(self, whole=True):
         bottom = HEIGHT - BOTTOM
         self.line(LEFT, bottom, WIDTH - RIGHT, bottom, "#80868b")
-        step = max(1, nice_step(self.x1 - self.x0, 8))
+        step = max(int(whole), nice_step(self.x1 - self.x0, 8))
         value = math.ceil(self.x0 / step) * step
         while value <= self.x1 + step * 1e-6:
             self.line(self.x(value), bottom, self.x(value), bottom + 5, "#80868b")

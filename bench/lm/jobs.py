@@ -36,6 +36,10 @@ class Bench:
     def host_of(self, rank):
         return rank // self.options.ranks_per_host
 
+    def host_name(self, rank):
+        """As the library is told: ranks of one name share memory."""
+        return f"h{self.host_of(rank)}"
+
     def _logs(self, name):
         return children.make_folder(os.path.join(self.out, "logs", name))
 
@@ -88,7 +92,8 @@ class Bench:
             if os.path.exists(out):
                 os.remove(out)
             command = [self.programs["trainer"], *self._common(out, steps), "--rank", str(rank),
-                       "--host", f"h{host}", "--plan", mode, "--mark-step", str(self.mark_step),
+                       "--host", self.host_name(rank), "--plan", mode,
+                       "--mark-step", str(self.mark_step),
                        "--plan-after-steps", str(PLAN_AFTER_STEPS),
                        "--timeout-ms", str(TIMEOUT_MS), "--memory", self.options.memory, *extra]
             if self.world > 1:

@@ -2,6 +2,7 @@
 """Hosts as network namespaces: one per host, joined by a bridge in a namespace of its own."""
 
 import os
+import re
 import shutil
 import subprocess
 
@@ -52,6 +53,7 @@ class Namespaces:
         result = subprocess.run(command, check=False, capture_output=True, text=True)
         if result.returncode != 0:
             raise NetworkError(f"`{' '.join(command)}` failed: {result.stderr.strip()}")
+        return result.stdout
 
     def _add(self, name):
         self._ip("netns", "add", name)
@@ -78,6 +80,18 @@ class Namespaces:
         burst = max(65536, int(self.mbit * 250))
         self._run(["ip", "netns", "exec", inside, "tc", "qdisc", "add", "dev", device, "root",
                    "tbf", "rate", f"{self.mbit}mbit", "burst", str(burst), "latency", "50ms"])
+
+    def sent_bytes(self):
+        """What all hosts have sent so far: by their interfaces, and by the queues of these, which
+        count every packet's headers."""
+        interface = queue = 0
+        for name in self.hosts:
+            inside = ["ip", "netns", "exec", name]
+            interface += int(self._run(
+                inside + ["cat", f"/sys/class/net/{DEVICE}/statistics/tx_bytes"]))
+            text = self._run(inside + ["tc", "-s", "qdisc", "show", "dev", DEVICE])
+            queue += int(re.search(r"Sent (\d+) bytes", text).group(1))
+        return interface, queue
 
     @staticmethod
     def address(host):

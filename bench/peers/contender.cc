@@ -8,6 +8,8 @@
 #include <sstream>
 #include <vector>
 
+#include "links/counters.h"
+
 namespace parallax::peers {
 
 void serve(Contender& contender, uint32_t rank, const std::string& folder) {
@@ -17,20 +19,28 @@ void serve(Contender& contender, uint32_t rank, const std::string& folder) {
   std::string line;
   while (std::getline(commands, line)) {
     std::istringstream parts(line);
-    std::string variant, words;
+    std::string variant, words, device;
     uint64_t iterations = 0;
     bool refill = false;
-    if (!(parts >> variant >> words >> iterations >> refill)) fail("not a command: " + line);
+    parts >> variant >> words >> iterations >> refill >> device;
+    if (!parts) fail("not a command: " + line);
+    if (device == "-") device.clear();
     const uint64_t wrong = contender.check(variant, words);
     const uint64_t warm_ups = std::max(contender.warm_ups(), iterations / 10 + 1);
     for (uint64_t at = 0; at < warm_ups; ++at) contender.iterate();
     std::vector<Took> times(iterations);
+    if (!device.empty()) contender.meet();
+    const links::Bytes before = links::counters(device);
+    // Nobody sends what is counted before everybody has read.
+    if (!device.empty()) contender.meet();
     for (auto& took : times) {
       if (refill) contender.refill();
       took = contender.iterate();
     }
+    if (!device.empty()) contender.meet();
+    const links::Bytes after = links::counters(device);
     contender.settle();
-    answers << wrong;
+    answers << wrong << ' ' << after.received - before.received << ' ' << after.sent - before.sent;
     for (const auto& took : times) answers << ' ' << took.result_ns << ' ' << took.step_ns;
     answers << std::endl;
   }

@@ -4,9 +4,10 @@
 // contenders share, sparse.h what steps of row ids do; only the exchange is the contender's own.
 //
 // Commands come by a FIFO of each rank's own, so that the ranks of whoever is not being measured
-// block in read() and take no processor: `VARIANT WORDS ITERATIONS REFILL`, a line; WORDS say what
-// kind of step, and with REFILL 1 the numbers that a rank gives are written anew before each, as a
-// training does. The answer is a line: how many numbers of the checked one were wrong, and of each
+// block in read() and take no processor: `VARIANT WORDS ITERATIONS REFILL DEVICE`, a line; WORDS
+// say what kind of step, and with REFILL 1 the numbers that a rank gives are written anew before
+// each, as a training does. The answer is a line: how many numbers of the checked one were wrong,
+// what the interface DEVICE received and sent in the timed ones, in bytes (0 of `-`), and of each
 // iteration two times in ns.
 #ifndef PARALLAX_BENCH_PEERS_CONTENDER_H_
 #define PARALLAX_BENCH_PEERS_CONTENDER_H_
@@ -47,6 +48,9 @@ class Contender {
   // Writes what this rank gives anew.
   virtual void refill() = 0;
   virtual Took iterate() = 0;
+  // Returns when every rank has come here: what the interface has carried is then that of the same
+  // steps on every host.
+  virtual void meet() {}
   // Returns when nobody waits for this rank any more, which then blocks until the next command:
   // what an exchange sent last may want its sender to make progress.
   virtual void settle() {}

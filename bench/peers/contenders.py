@@ -40,7 +40,7 @@ class Contender:
         self._start = start
         self.refills = False
         self._processes, self._commands, self._answers = [], [], []
-        self._log = None
+        self._log = self._setup = self._device = None
 
     def variants(self, step):
         return self._list_variants if step.is_list else self._variants
@@ -54,6 +54,8 @@ class Contender:
         for rank in range(setup.world):
             for end in ("in", "out"):
                 os.mkfifo(os.path.join(folder, f"{rank}.{end}"))
+        self._setup = setup
+        self._device = setup.interface if setup.hosts > 1 else "-"
         commands = self._start(setup, folder)
         self._log = os.path.join(folder, "log")
         for rank in range(setup.world):
@@ -67,21 +69,25 @@ class Contender:
                     start_new_session=True))
 
     def run(self, variant, step, iterations, timeout_s):
-        """Figures of the slowest rank of each iteration, in us: (result, its p99, step, its
-        p99)."""
-        line = f"{variant} {step.words()} {iterations} {int(self.refills)}\n".encode()
+        """Figures of the slowest rank of each iteration, and of the links: see report.py."""
+        line = f"{variant} {step.words()} {iterations} {int(self.refills)} {self._device}\n"
         for command in self._commands:
-            self._write(command, line)
-        slowest = None
+            self._write(command, line.encode())
+        slowest, means, received, busiest = None, [], [], 0
         for rank, answer in enumerate(self._answers):
-            wrong, *times = map(int, self._read_line(rank, answer, timeout_s).split())
+            wrong, came, went, *times = map(int, self._read_line(rank, answer, timeout_s).split())
             if wrong:
                 raise Failed(f"{self.name}, {variant}: {wrong} wrong numbers of {step.name} on "
                              f"rank {rank}")
             slowest = times if slowest is None else list(map(max, slowest, times))
+            means.append(sum(times[1::2]) / iterations / 1000)
+            if self._setup.is_first(rank):
+                received.append(came / iterations)
+                busiest = max(busiest, came / iterations, went / iterations)
         results, steps = sorted(slowest[::2]), sorted(slowest[1::2])
         return [ns / 1000 for ns in (quantile(results, 0.5), quantile(results, 0.99),
-                                     quantile(steps, 0.5), quantile(steps, 0.99))]
+                                     quantile(steps, 0.5), quantile(steps, 0.99))] + [
+            max(means), sum(received) / len(received), busiest]
 
     @staticmethod
     def _write(end, line):
@@ -135,7 +141,9 @@ def _ranks(setup, command_of, environment=None):
             for rank in range(setup.world)]
 
 
-def _our_ranks(setup, folder, name, *words):
+def _our_ranks(setup, folder, name, *words, settings=None, apart=False):
+    """`settings`: of the environment, besides; `apart`: each rank says that it has a host for
+    itself, so that no two share memory or sums."""
     program = _program(setup, name)
     secret = secrets.token_hex(32)
 
@@ -144,9 +152,10 @@ def _our_ranks(setup, folder, name, *words):
                "PARALLAX_RENDEZVOUS": "file:" + os.path.join(folder, "meet")}
         if setup.hosts > 1:
             # Encrypted, unless PARALLAX_SECURITY or PARALLAX_TRANSPORT says otherwise.
-            own.update(PARALLAX_HOST=f"h{setup.host_of(rank)}", PARALLAX_SECRET=secret,
+            host = f"h{setup.host_of(rank)}" + f"r{rank}" * apart
+            own.update(PARALLAX_HOST=host, PARALLAX_SECRET=secret,
                        PARALLAX_NET_DEVICE=setup.interface)
-        return own
+        return dict(own, **(settings or {}))
     os.makedirs(os.path.join(folder, "meet"), mode=0o700)
     return _ranks(setup, lambda rank: [program, folder, str(rank), str(setup.world), *words],
                   environment)
@@ -157,8 +166,9 @@ def _ours(setup, folder):
                       ";".join(step.words() for step in setup.steps))
 
 
-def _ours_sparse(setup, folder):
-    return _our_ranks(setup, folder, "parallax_peer_ours_sparse")
+def ours_sparse(**how):
+    """Started with settings, or apart: see _our_ranks."""
+    return lambda setup, folder: _our_ranks(setup, folder, "parallax_peer_ours_sparse", **how)
 
 
 def _limit(setup, folder):
@@ -209,12 +219,12 @@ def _by_mpirun(setup, yielding, words, program):
                          for host, count in enumerate(setup.ranks))
         command += ["--host", hosts, "--mca", "plm_rsh_agent", AGENT,
                     "--mca", "oob_tcp_if_include", setup.interface]
-        environment = dict(os.environ, PEERS_HOSTS=setup.agent_words())
+        environment = dict(environment, PEERS_HOSTS=setup.agent_words())
     return [(setup.on_host(0, command + program), environment)]
 
 
 # How peers exchange rows: see mpi_ways.h.
-METHODS = ("gather", "gather-merged", "owners", "ranges")
+METHODS = ("gather", "gather-merged", "owners", "ranges", "balanced")
 
 # Open MPI takes UCX of itself only where there is a device of RDMA.
 ANY_UCX = ("--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any")
@@ -258,14 +268,26 @@ def _imports(statement):
                           stdin=subprocess.DEVNULL).returncode == 0
 
 
-def _torch_gloo(setup, folder):
+def _torch(setup, folder, name, **environment):
     if not _imports("import torch.distributed as d; d.ProcessGroupGloo"):
         raise Absent("no torch.distributed with Gloo (Debian: python3-torch)")
     # The interface is named, so that it does not ask for the machine's name.
-    return _ranks(setup, lambda rank: [PYTHON, os.path.join(HERE, "torch_gloo.py")],
-                  lambda rank: {"GLOO_SOCKET_IFNAME": setup.interface, "OMP_NUM_THREADS": "1",
-                                "PEERS_FOLDER": folder, "PEERS_WORLD": str(setup.world),
-                                "PEERS_RANK": str(rank)})
+    return _ranks(setup, lambda rank: [PYTHON, os.path.join(HERE, name)],
+                  lambda rank: {**environment, "GLOO_SOCKET_IFNAME": setup.interface,
+                                "OMP_NUM_THREADS": "1", "PEERS_FOLDER": folder,
+                                "PEERS_WORLD": str(setup.world), "PEERS_RANK": str(rank)})
+
+
+def _torch_gloo(setup, folder):
+    return _torch(setup, folder, "torch_gloo.py")
+
+
+def torch_sparse():
+    """Sums of sparse tensors by torch.distributed."""
+    def start(setup, folder):
+        return _torch(setup, folder, "torch_sparse.py",
+                      PEERS_ROWS=_program(setup, "parallax_cluster_rows"))
+    return Contender("torch-gloo", "peer", start, ("torch-sparse",))
 
 
 def _horovod(setup, folder):
@@ -278,11 +300,16 @@ def _horovod(setup, folder):
 def sparse_contenders():
     buffers = ("alloc", "private")
     return [
-        Contender("libparallax", "ours", _ours_sparse, buffers),
+        Contender("libparallax", "ours", ours_sparse(), buffers, dtypes=("f32", "bf16")),
         Contender("limit", "limit", _limit_sparse, buffers),
-        *(Contender(f"openmpi-{name}{'-yield' * yielding}", "peer",
-                    _openmpi(transport, yielding, "parallax_peer_mpi_sparse"), METHODS)
-          for name, transport in (("ob1", _ob1), ("ucx", _ucx)) for yielding in (False, True))]
+        *openmpi_sparse((False, True))]
+
+
+def openmpi_sparse(yields, methods=METHODS):
+    """Exchanges by hand, for each transport, and for each of `yields`."""
+    return [Contender(f"openmpi-{name}{'-yield' * yielding}", "peer",
+                      _openmpi(transport, yielding, "parallax_peer_mpi_sparse"), methods)
+            for name, transport in (("ob1", _ob1), ("ucx", _ucx)) for yielding in yields]
 
 
 def dense_contenders():

@@ -21,8 +21,8 @@ over Open MPI: a parameter server on each host.
 A step of row ids looks up a row for each id, gives a gradient for each, and updates the rows: ours
 by pull, push and step_end of managed variables, peers' by hand over Open MPI: all gradients to all
 (gather, Horovod's way; gather-merged), or to the rows' owners (owners, by MPI_Alltoallv; ranges,
-TensorFlow's way). All draw the same ids by Zipf's law, sum and update by the same loops, and are
-compared with a serial oracle.
+TensorFlow's way; balanced, ZEN's, whose owners send sums to all). All draw the same ids by Zipf's
+law, sum and update by the same loops, and are compared with a serial oracle.
 """
 import argparse
 import contextlib
@@ -39,13 +39,13 @@ import chart
 import netns
 from contenders import Absent, Failed, dense_contenders, sparse_contenders
 from figures import ranks_words
-from report import (STEP, add_cliffs, add_methods, beside_one, print_lists, print_methods,
+from report import (add_cliffs, add_methods, beside_one, print_lists, print_methods,
                     print_rows, row_of)
 from setup import Setup
-from sparse_steps import STEPS, SparseStep, memory_bytes, sparse_step_of
+from sparse_steps import STEPS, SparseStep, sparse_step_of
 from steps import DTYPES, LISTS, REDUCTIONS, one_of, step_of
+from turns import Turns, refuse_too_large, say, start_all, stop_all
 
-ANSWER_TIMEOUT_S = 60
 DEFAULT_STEPS = "8,512,4K,32K,64K,256K,2M,16M"
 
 
@@ -55,6 +55,8 @@ def step_argument(words):
                  for word in words.split(",")]
         if len({isinstance(step, SparseStep) for step in steps}) > 1:
             raise ValueError("steps of row ids are measured by a run of their own")
+        if len({step.dtype for step in steps}) > 1:
+            raise ValueError("steps of one type are measured by a run of their own")
         return steps
     except ValueError as why:
         raise argparse.ArgumentTypeError(str(why)) from why
@@ -113,96 +115,6 @@ def options_of(arguments):
     return options
 
 
-def say(text):
-    print(text, file=sys.stderr, flush=True)
-
-
-def start_all(options, setup, folder):
-    """([contenders that answer], {name: why not})"""
-    there, absent = [], {}
-    for contender in sparse_contenders() if setup.sparse else dense_contenders():
-        contender.refills = options.refill
-        if contender.name in options.without.split(","):
-            absent[contender.name] = "left out by --without"
-            continue
-        try:
-            contender.start(setup, folder)
-            first = setup.steps[0]
-            contender.run(contender.variants(first)[0], first, 1, ANSWER_TIMEOUT_S)
-            there.append(contender)
-            say(f"  {contender.name}")
-        except (Absent, Failed) as why:
-            contender.stop()
-            if contender.kind == "ours":
-                stop_all(there)
-                raise
-            absent[contender.name] = str(why)
-            say(f"  {contender.name}: absent: {why}")
-    return there, absent
-
-
-def stop_all(contenders):
-    for contender in contenders:
-        contender.stop()
-
-
-def runs_of(contenders, steps):
-    for contender in contenders:
-        for step in steps:
-            if contender.kind == "way" and not (step.is_list or len(steps) == 1):
-                continue  # servers hold tensors whole: one of all bytes is nobody's way
-            for variant in contender.variants(step):
-                if variant != "slots" or step.bytes <= 1 << 20:
-                    yield contender, variant, step
-
-
-class Turns:
-    """The times of each contender, variant and step; who fails is stopped and named in `absent`."""
-
-    def __init__(self, contenders, steps, absent):
-        self.times = {}  # {(step, contender's name, variant): [times of each round]}
-        self._contenders, self._steps, self._absent = contenders, steps, absent
-        self._iterations = {}
-
-    def calibrate(self, slice_ms):
-        for run in list(runs_of(self._contenders, self._steps)):
-            took = self._take(run, 1)
-            if took is not None:
-                wanted = slice_ms * 1000 / max(took[STEP], 0.1)
-                self._iterations[run] = int(min(max(wanted, 1), 20000))
-
-    def take_round(self, turn):
-        runs = list(self._iterations)
-        # Nobody always comes after the same neighbour.
-        first = turn % len(runs)
-        for run in runs[first:] + runs[:first]:
-            contender, variant, step = run
-            took = self._take(run, self._iterations[run])
-            if took is not None:
-                self.times.setdefault((step, contender.name, variant), []).append(took)
-
-    def _take(self, run, iterations):
-        contender, variant, step = run
-        if contender not in self._contenders:
-            return None
-        try:
-            return contender.run(variant, step, iterations, ANSWER_TIMEOUT_S)
-        except Failed as why:
-            if contender.kind == "ours":
-                raise
-            say(f"  {why}")
-            self._drop(contender, str(why))
-            return None
-
-    def _drop(self, contender, why):
-        contender.stop()
-        self._contenders.remove(contender)
-        self._absent[contender.name] = why
-        self._iterations = {run: count for run, count in self._iterations.items()
-                            if run[0] is not contender}
-        self.times = {key: each for key, each in self.times.items() if key[1] != contender.name}
-
-
 def measure(contenders, steps, options, absent):
     turns = Turns(contenders, steps, absent)
     turns.calibrate(options.slice_ms)
@@ -243,26 +155,12 @@ def write(options, setup, rows, absent):
         print(f"written to {options.out}: results.json; no chart without a peer")
 
 
-def refuse_too_large(options, setup):
-    """Peers keep all tables in each rank, at each of their settings."""
-    if not setup.sparse:
-        return
-    with open("/proc/meminfo", encoding="ascii") as file:
-        free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
-    left_out = options.without.split(",")
-    peers = sum(contender.kind == "peer" and contender.name not in left_out
-                for contender in sparse_contenders())
-    for step in options.sizes:
-        needed = memory_bytes(step, setup.world, setup.hosts, peers)
-        if needed > 0.9 * free:
-            raise Failed(f"{step.name} takes about {needed / (1 << 30):.1f} GiB of the "
-                         f"{free / (1 << 30):.1f} that are free: leave peers out (--without)")
-
-
 def compare(options, setup):
     with tempfile.TemporaryDirectory(prefix="parallax_peers_") as folder:
         say(f"{setup.world} ranks on {os.cpu_count()} processors; contenders:")
-        contenders, absent = start_all(options, setup, folder)
+        contenders, absent = start_all(
+            sparse_contenders() if setup.sparse else dense_contenders(), setup, folder,
+            options.without.split(","), options.refill)
         rows = []
         try:
             for step in options.sizes:
@@ -297,7 +195,8 @@ def main():
         if options.hosts > 1:
             namespaces = stack.enter_context(netns.Namespaces(options.hosts, options.mbit))
         setup = Setup(os.path.abspath(options.build), steps, options.ranks, namespaces)
-        refuse_too_large(options, setup)
+        if setup.sparse:
+            refuse_too_large(setup, sparse_contenders(), options.without.split(","))
         compare(options, setup)
     return 0
 

@@ -60,9 +60,27 @@ parallax_request_t* Job::end(uint64_t step, float learning_rate) {
   parallax_step_end_options_t options = {};
   options.size = sizeof options;
   options.learning_rate = learning_rate;
+  return end_by(step, options);
+}
+
+void Job::end_without(uint64_t step) {
+  parallax_step_end_options_t options = {};
+  options.size = sizeof options;
+  options.absent = 1;
+  parallax_request_t* const request = end_by(step, options);
+  finish({&request, 1});
+}
+
+parallax_request_t* Job::end_by(uint64_t step, const parallax_step_end_options_t& options) {
   parallax_request_t* request = nullptr;
   expect(parallax_step_end(job_, step, &options, &request), "step_end");
   return request;
+}
+
+void Job::barrier() {
+  parallax_request_t* request = nullptr;
+  expect(parallax_barrier(job_, &request), "barrier");
+  finish({&request, 1});
 }
 
 void finish(std::span<parallax_request_t* const> requests) {

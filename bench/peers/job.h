@@ -35,8 +35,13 @@ class Job {
 
   uint64_t begin();
   parallax_request_t* end(uint64_t step, float learning_rate = 0);
+  // Of a step to which this rank gives nothing; returns when it is over.
+  void end_without(uint64_t step);
+  void barrier();
 
  private:
+  parallax_request_t* end_by(uint64_t step, const parallax_step_end_options_t& options);
+
   parallax_job_t* job_ = nullptr;
   uint32_t variables_ = 0;
   std::vector<std::unique_ptr<void, decltype(&std::free)>> own_;

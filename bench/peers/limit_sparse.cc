@@ -55,10 +55,11 @@ class LimitSparse final : public Sparse {
     return {alloc_ ? std::span(rows_of(rank_), step_.values) : std::span(own_), values_};
   }
 
-  Took run(const int64_t* ids) override {
+  Took run(const int64_t* ids, const int64_t* /*next*/) override {
     const int64_t start_ns = now_ns();
     look_up(ids);
     const int64_t looked_up_ns = now_ns();
+    compute(step_);
     in_vectors([&] { stage(ids); });
     wait_for_all();
     in_vectors([&] { update_own(); });

@@ -17,7 +17,8 @@ namespace {
 class MpiSparse final : public Sparse {
  public:
   using Sparse::Sparse;
-  void settle() override { MPI_Barrier(MPI_COMM_WORLD); }
+  void meet() override { MPI_Barrier(MPI_COMM_WORLD); }
+  void settle() override { meet(); }
 
  protected:
   void open(const SparseStep& step) override {
@@ -39,16 +40,19 @@ class MpiSparse final : public Sparse {
     return gathers(variant) ? "whole" : variant;
   }
 
-  Took run(const int64_t* ids) override { return way_->run({gradients_, values_}, ids); }
+  Took run(const int64_t* ids, const int64_t* /*next*/) override {
+    return way_->run({gradients_, values_}, ids);
+  }
 
  private:
   static bool gathers(const std::string& variant) {
-    return variant == "gather" || variant == "gather-merged";
+    return variant == "gather" || variant == "gather-merged" || variant == "balanced";
   }
 
   std::unique_ptr<MpiWay> make(const std::string& variant) {
     if (gathers(variant)) {
       if (whole_ == nullptr) whole_ = std::make_unique<TableParts>(step_, 1);
+      if (variant == "balanced") return balanced_way(step_, *whole_, wire_);
       return gather_way(step_, *whole_, variant == "gather-merged", wire_);
     }
     if (variant == "owners") return owners_way(step_, wire_);

@@ -32,6 +32,10 @@ class MpiWay {
 // they are, by MPI_Allgatherv. `gather-merged`: summed by id first, once on each rank.
 std::unique_ptr<MpiWay> gather_way(const SparseStep& step, const TableParts& tables, bool merges,
                                    WireBuffers& wire);
+// ZEN's way, `balanced`: every rank has all tables; rows, summed by id, go to the owners of their
+// ids by MPI_Alltoallv, id % N's, and the owners' sums to all by MPI_Allgatherv.
+std::unique_ptr<MpiWay> balanced_way(const SparseStep& step, const TableParts& tables,
+                                     WireBuffers& wire);
 // `owners`: row `id` is owner id % N's; ids and rows go there, merged, and rows come from there, by
 // MPI_Alltoallv.
 std::unique_ptr<MpiWay> owners_way(const SparseStep& step, WireBuffers& wire);

@@ -4,7 +4,10 @@ import statistics
 
 from figures import ratio, time_words
 
-RESULT, RESULT_P99, STEP, STEP_P99 = range(4)  # of a turn: the median, and the 99th percentile
+# Of a turn: medians, and 99th percentiles, in us. Then the mean of the rank whose mean is the
+# largest; bytes that a host received in a step, the mean over hosts; and what the busiest link
+# carried in one direction; and headers of packets: what queues sent over what interfaces did.
+RESULT, RESULT_P99, STEP, STEP_P99, MEAN, RECEIVED, BUSIEST, HEADERS = range(8)
 
 
 def middle(times, what):

@@ -24,6 +24,12 @@ void add_row(float* __restrict to, const float* __restrict from, uint64_t width)
   for (uint64_t at = 0; at < width; ++at) to[at] += from[at];
 }
 
+void update_place(Rule rule, uint64_t width, int32_t place, const float* gradient, float* values,
+                  float* state) {
+  const uint64_t first = static_cast<uint64_t>(place) * width;
+  update(rule, values + first, rule == Rule::kSgd ? nullptr : state + first, gradient, width);
+}
+
 }  // namespace
 
 void RowIndex::begin(uint64_t ids_max) {
@@ -134,8 +140,7 @@ TableParts::TableParts(const SparseStep& step, uint32_t owners) {
   }
 }
 
-void Updater::update_table(Rule rule, uint64_t width, std::span<const GivenRows> given,
-                           float* values, float* state) {
+std::span<const Updater::Sum> Updater::sum_table(uint64_t width, std::span<const GivenRows> given) {
   uint64_t count = 0;
   for (const auto& each : given) count += each.count;
   index_.begin(count);
@@ -153,9 +158,22 @@ void Updater::update_table(Rule rule, uint64_t width, std::span<const GivenRows>
         }
       }
     }
-    for (const auto& sum : sums_) {
-      const uint64_t first = static_cast<uint64_t>(sum.place) * width;
-      update(rule, values + first, rule == Rule::kSgd ? nullptr : state + first, sum.row, width);
+  });
+  return sums_;
+}
+
+void Updater::update_table(Rule rule, uint64_t width, std::span<const GivenRows> given,
+                           float* values, float* state) {
+  const auto sums = sum_table(width, given);
+  in_vectors([&] {
+    for (const auto& sum : sums) update_place(rule, width, sum.place, sum.row, values, state);
+  });
+}
+
+void update_rows(Rule rule, uint64_t width, const GivenRows& given, float* values, float* state) {
+  in_vectors([&] {
+    for (uint64_t at = 0; at < given.count; ++at) {
+      update_place(rule, width, given.places[at], given.rows + at * width, values, state);
     }
   });
 }

@@ -100,18 +100,24 @@ struct GivenRows {
 
 class Updater {
  public:
-  // Sums what `given` has of each place, in the order of ranks, and updates `values` by it.
-  void update_table(Rule rule, uint64_t width, std::span<const GivenRows> given, float* values,
-                    float* state);
-
- private:
   struct Sum {
     int32_t place;
     float* row;
   };
+  // Sums what `given` has of each place, in the order of ranks, where it lies. Good until the next
+  // call.
+  std::span<const Sum> sum_table(uint64_t width, std::span<const GivenRows> given);
+  // And updates `values` by it.
+  void update_table(Rule rule, uint64_t width, std::span<const GivenRows> given, float* values,
+                    float* state);
+
+ private:
   RowIndex index_;
   std::vector<Sum> sums_;
 };
+
+// Updates `values` by rows of places that do not come twice.
+void update_rows(Rule rule, uint64_t width, const GivenRows& given, float* values, float* state);
 
 // A row of `table` for each of its ids.
 void look_up(const Table& table, const int64_t* ids, const float* rows, float* values);

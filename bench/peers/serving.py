@@ -32,34 +32,68 @@ def count_wrong(tensors, world, mean):
     return wrong
 
 
-def serve(all_reduce, rank, world, folder):
-    """`all_reduce(variant, tensors)` sums each tensor over all ranks, in place."""
+def carried(device):
+    """Bytes that an interface has received and sent so far."""
+    if device == "-":
+        return 0, 0
+    found = []
+    for way in ("rx", "tx"):
+        with open(f"/sys/class/net/{device}/statistics/{way}_bytes", encoding="ascii") as file:
+            found.append(int(file.read()))
+    return found
+
+
+def serve_steps(prepare, meet, rank, folder):
+    """`prepare(variant, words)` makes and checks steps of a kind: (how many numbers are wrong, a
+    step, what writes anew what this rank gives). `meet` returns when all ranks have called it."""
     torch.set_num_threads(1)
-
-    def step(variant, tensors, mean):
-        all_reduce(variant, tensors)
-        for tensor in tensors if mean else ():
-            tensor.div_(world)
-
     with open(f"{folder}/{rank}.in", encoding="ascii") as commands, \
             open(f"{folder}/{rank}.out", "w", encoding="ascii") as answers:
         for line in commands:
-            variant, words, iterations, refill = line.split()
-            dtype, mean, counts = read_step(words)
-            tensors = [value_of(rank, at, count).to(dtype) for at, count in enumerate(counts)]
-            step(variant, tensors, mean)
-            wrong = count_wrong(tensors, world, mean)
+            variant, words, iterations, refills, device = line.split()
+            wrong, step, refill = prepare(variant, words)
+            for _ in range(int(iterations) // 10 + 1):
+                step()
+            took = []
+            if device != "-":
+                meet()
+            before = carried(device)
+            # Nobody sends what is counted before everybody has read.
+            if device != "-":
+                meet()
+            for _ in range(int(iterations)):
+                if refills == "1":
+                    refill()
+                start = time.monotonic_ns()
+                step()
+                took.append(time.monotonic_ns() - start)
+            if device != "-":
+                meet()
+            bytes_carried = (after - then for after, then in zip(carried(device), before))
+            # There is no step beside the sum.
+            print(wrong, *bytes_carried, *(ns for ns in took for _ in range(2)), file=answers,
+                  flush=True)
+
+
+def serve(all_reduce, rank, world, folder):
+    """`all_reduce(variant, tensors)` sums each tensor over all ranks, in place."""
+
+    def prepare(variant, words):
+        dtype, mean, counts = read_step(words)
+        tensors = [value_of(rank, at, count).to(dtype) for at, count in enumerate(counts)]
+
+        def step():
+            all_reduce(variant, tensors)
+            for tensor in tensors if mean else ():
+                tensor.div_(world)
+
+        def refill():
             for tensor in tensors:
                 tensor.zero_()
-            for _ in range(int(iterations) // 10 + 1):
-                step(variant, tensors, mean)
-            took = []
-            for _ in range(int(iterations)):
-                if refill == "1":
-                    for tensor in tensors:
-                        tensor.zero_()
-                start = time.monotonic_ns()
-                step(variant, tensors, mean)
-                took.append(time.monotonic_ns() - start)
-            # There is no step beside the sum.
-            print(wrong, *(ns for ns in took for _ in range(2)), file=answers, flush=True)
+
+        step()
+        wrong = count_wrong(tensors, world, mean)
+        refill()
+        return wrong, step, refill
+
+    serve_steps(prepare, lambda: all_reduce("default", [torch.zeros(1)]), rank, folder)

@@ -4,7 +4,8 @@
 // ranks, are summed, and the rule updates it once. The same ids, gradients and rules for all
 // contenders, and a serial oracle that each is compared with.
 //
-// WORDS of a command: RULE/EXPONENT/TABLE,TABLE..., a table ROWSxWIDTHxIDS: sgd/1/793470x512x2560.
+// WORDS of a command: RULE/EXPONENT/TYPE/COMPUTE_US/TABLE,TABLE..., a table ROWSxWIDTHxIDS:
+// sgd/1/f32/0/793470x512x2560. A rank computes for so long in each step, asleep.
 #ifndef PARALLAX_BENCH_PEERS_SPARSE_H_
 #define PARALLAX_BENCH_PEERS_SPARSE_H_
 
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,11 +37,16 @@ struct Table {
 struct SparseStep {
   Rule rule = Rule::kSgd;
   double exponent = 1;
+  bool is_bf16 = false;  // else f32
+  uint32_t compute_us = 0;
   std::vector<Table> tables;
   uint64_t ids = 0, values = 0;  // of a rank, of all tables
 
   static SparseStep read(const std::string& words);
 };
+
+// What a rank computes in a step of this kind.
+void compute(const SparseStep& step);
 
 // Updates `row`, and `state` where the rule keeps any, by the sum of its gradients.
 inline void update(Rule rule, float* row, float* state, const float* gradient, uint64_t width) {
@@ -52,6 +59,9 @@ inline void update(Rule rule, float* row, float* state, const float* gradient, u
     row[at] -= kLearningRate * gradient[at] / (std::sqrt(state[at]) + kEpsilon);
   }
 }
+
+// How many steps have ids of their own.
+uint64_t batch_count(const SparseStep& step);
 
 // Ids of a rank in some steps, after which they come again.
 class Batches {
@@ -96,7 +106,8 @@ class Sparse : public Contender {
   Sparse(uint32_t rank, uint32_t world) : rank_(rank), world_(world) {}
 
   uint64_t check(const std::string& variant, const std::string& words) final;
-  uint64_t warm_ups() const final { return batches_->count(); }
+  // All batches where this variant comes for the first time with these tables: pages are had then.
+  uint64_t warm_ups() const final { return is_new_ ? batches_->count() : 1; }
   void refill() final;
   Took iterate() final;
 
@@ -107,8 +118,10 @@ class Sparse : public Contender {
   virtual Buffers choose(const std::string& variant) = 0;
   // Variants of one name here have the same tables.
   virtual std::string tables_of(const std::string& /*variant*/) const { return ""; }
-  // A step with these ids.
-  virtual Took run(const int64_t* ids) = 0;
+  // A step with these ids; the step after it, if there is one before settle(), has `next`.
+  virtual Took run(const int64_t* ids, const int64_t* next) = 0;
+  // The rows that it looked up.
+  virtual std::span<const float> looked_up() const { return buffers_.values; }
 
   const uint32_t rank_, world_;
 
@@ -117,6 +130,8 @@ class Sparse : public Contender {
   SparseStep step_;
   std::unique_ptr<Batches> batches_;
   std::map<std::string, std::unique_ptr<Oracle>> oracles_;  // by tables_of()
+  std::set<std::string> known_;  // variants that have come with these tables
+  bool is_new_ = false;
   Buffers buffers_;
   uint64_t steps_ = 0;
 };

@@ -3,7 +3,8 @@
 
 Names are of published models and of sizes that users asked for; any other step is written as
 TABLE+TABLE..., a table ROWSxWIDTHxIDS, COUNT*ROWSxWIDTHxIDS for some alike, then @EXPONENT of
-Zipf's law (1) and /adagrad for that rule (sgd): 26*100000x16x2048@1.2/adagrad."""
+Zipf's law (1), /adagrad for that rule (sgd) and /bf16 for that type (f32):
+26*100000x16x2048@1.2/adagrad."""
 import functools
 import math
 import re
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 FLOAT = 4
 PAGE = 4096
 BATCHES_MAX, IDS_OF_BATCHES = 16, 400_000  # as sparse.cc
-WORD = re.compile(r"([0-9x*+]+)(?:@([0-9]+(?:\.[0-9]+)?))?(?:/(sgd|adagrad))?")
+WORD = re.compile(r"([0-9x*+]+)(?:@([0-9]+(?:\.[0-9]+)?))?(?:/(sgd|adagrad))?(?:/(f32|bf16))?")
 TABLE = re.compile(r"(?:([0-9]{1,4})\*)?([0-9]{1,10})x([0-9]{1,5})x([0-9]{1,7})")
 
 
@@ -33,8 +34,9 @@ class SparseStep:
     tables: tuple  # of each (rows, numbers a row, ids of a rank and step)
     exponent: float = 1
     rule: str = "sgd"
+    dtype: str = "f32"
+    compute_us: int = 0  # that a rank sleeps in each step
     is_list = False
-    dtype = "f32"
 
     @property
     def bytes(self):
@@ -47,7 +49,7 @@ class SparseStep:
 
     def words(self):
         tables = ",".join("x".join(map(str, table)) for table in self.tables)
-        return f"{self.rule}/{self.exponent:g}/{tables}"
+        return f"{self.rule}/{self.exponent:g}/{self.dtype}/{self.compute_us}/{tables}"
 
     def table_bytes(self, world):
         """About so much of one copy of the tables is ever touched: pages of rows that come."""
@@ -60,6 +62,20 @@ class SparseStep:
 def lm1b(name, width=512, exponent=1, rule="sgd"):
     """The embedding of Jozefowicz et al., 2016, with batches of 128 x 20 words."""
     return SparseStep(name, ((793_470, width, 2_560),), exponent, rule)
+
+
+def nmt():
+    """Google's translation of WMT'16, as Parallax trained it: words of two languages, 36,548 each,
+    1,024 wide, which are its published 74.9M sparse elements. Batches of 128 sentences, taken as 25
+    words long; softmax rows are the target's (tied), of its words and of 2,048 sampled ones."""
+    words = 128 * 25
+    return SparseStep("nmt", ((36_548, 1_024, words), (36_548, 1_024, words + 2_048)))
+
+
+def ngram(millions):
+    """A table of hashed n-grams beside a language model: 32,768 tokens of a rank and step look one
+    up each."""
+    return SparseStep(f"ngram{millions}m", ((millions * 1_000_000, 64, 32_768),), dtype="bf16")
 
 
 def tables_788():
@@ -76,6 +92,7 @@ def tables_788():
 STEPS = {step.name: step for step in (
     lm1b("lm1b"), lm1b("w64", 64), lm1b("w16", 16), lm1b("zipf0.7", exponent=0.7),
     lm1b("zipf1.3", exponent=1.3), lm1b("adagrad", rule="adagrad"),
+    nmt(), ngram(20), ngram(300),
     SparseStep("t26", ((100_000, 16, 2_048),) * 26),
     SparseStep("t100", ((100_000, 16, 2_048),) * 100), tables_788(),
     SparseStep("rows100", ((100_000, 16, 100),)),
@@ -99,14 +116,15 @@ def sparse_step_of(word):
     if not tables or not 0 <= float(match[2] or 1) <= 3:
         raise ValueError(f"'{word}' is neither a step of row ids, such as 1000x16x64@1.1/adagrad, "
                          f"nor one of {', '.join(STEPS)}")
-    return SparseStep(word, tuple(tables), float(match[2] or 1), match[3] or "sgd")
+    return SparseStep(word, tuple(tables), float(match[2] or 1), match[3] or "sgd",
+                      match[4] or "f32")
 
 
-def memory_bytes(step, world, hosts, peers):
-    """About what a run of the step needs, with so many sets of ranks of peers."""
+def memory_bytes(step, world, hosts, peers, ours=1):
+    """About what a run of the step needs, with so many sets of ranks of peers, and of ours."""
     given = step.bytes
     # Of a rank of a peer: all tables, its parts of two cuts, and buffers to and from all ranks.
     peer = step.table_bytes(world) * (1 + 2 / world) + given * (2 * world + 4)
-    ours = step.table_bytes(world) + world * given * 8
+    own = step.table_bytes(world) + world * given * 8
     limit = step.table_bytes(world) + world * given * 5 if hosts == 1 else 0
-    return math.ceil(peer * world * peers + ours + limit)
+    return math.ceil(peer * world * peers + own * ours + limit)

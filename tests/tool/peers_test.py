@@ -99,6 +99,11 @@ class Peers(unittest.TestCase):
     def test_rows_of_models_have_their_published_sizes(self):
         steps_of = sparse_steps.STEPS
         self.assertEqual(((793_470, 512, 2_560),), steps_of["lm1b"].tables)
+        # Parallax's NMT has 74.9M sparse elements.
+        self.assertAlmostEqual(74.9, sum(rows * width for rows, width, _ in steps_of["nmt"].tables)
+                               / 1e6, delta=0.1)
+        self.assertEqual(("bf16", ((300_000_000, 64, 32_768),)),
+                         (steps_of["ngram300m"].dtype, steps_of["ngram300m"].tables))
         self.assertEqual((26, 26 * 2_048), (len(steps_of["t26"].tables), steps_of["t26"].ids))
         # The public statistics: 788 tables, 13.6 ids a sample and table.
         many = steps_of["t788"]
@@ -111,7 +116,8 @@ class Peers(unittest.TestCase):
         self.assertEqual(((1000, 16, 64), (1000, 16, 64), (7, 1, 3)), step.tables)
         self.assertEqual((0.7, "adagrad", 131, 4 * (2 * 16 * 64 + 3)),
                          (step.exponent, step.rule, step.ids, step.bytes))
-        self.assertEqual("adagrad/0.7/1000x16x64,1000x16x64,7x1x3", step.words())
+        self.assertEqual("adagrad/0.7/f32/0/1000x16x64,1000x16x64,7x1x3", step.words())
+        self.assertEqual("bf16", sparse_steps.sparse_step_of("7x1x3@0.7/bf16").dtype)
         for word in ("8x0x8", "1x2", "x", "0*8x8x8", "4294967296x1x1", "8x8x8@9", "8x8x8/adam"):
             with self.assertRaisesRegex(ValueError, "is no table|is neither a step of row ids"):
                 sparse_steps.sparse_step_of(word)
@@ -140,7 +146,7 @@ class Peers(unittest.TestCase):
             self.assertLess(row["ours"]["alloc"]["result_us"], row["ours"]["alloc"]["step_us"])
             self.assertEqual({"alloc", "private"}, set(row["limit_us"]))
             if "openmpi-ob1-yield" not in results["absent"]:
-                self.assertEqual({"gather", "gather-merged", "owners", "ranges"},
+                self.assertEqual({"gather", "gather-merged", "owners", "ranges", "balanced"},
                                  set(row["methods"]))
 
     def test_a_step_that_needs_more_memory_than_there_is_is_refused(self):
@@ -153,6 +159,7 @@ class Peers(unittest.TestCase):
                                 (("--ranks", "1"), "2 to 16 ranks in all"),
                                 (("--mbit", "10"), "between several --hosts"),
                                 (("--steps", "lm1b,8"), "by a run of their own"),
+                                (("--steps", "8x8x8,8x8x8/bf16"), "of one type"),
                                 (("--steps", "lm1b", "--dtype", "f16"), "of tensors alone"),
                                 (("--ranks", "3,1"), "or one for each"),
                                 (("--ranks", "3,a"), "no whole numbers"),
