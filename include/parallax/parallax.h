@@ -447,21 +447,23 @@ typedef struct parallax_buffer_options {
   uint32_t reserved;   /* 0 */
 } parallax_buffer_options_t;
 
-/* Memory of the job's: *pointer is aligned to a page, and its `bytes` are zero. They cost memory as
- * they are touched, of shared memory (a memfd: a forked child shares it, and writes what its parent
- * reads), and a descriptor. The job's other ranks on this host map it as they hear of it; those of
- * other hosts cannot see it (PARALLAX_REPORT_STATS counts both). What a reduce, or a collective, of
- * some length has there they sum from where it lies, and write the total there if it is in place:
- * while the call's request is pending, other processes write into its slices, and into no byte
- * beside them. The request is complete once they have, or once they are lost and can neither take
- * nor write anything there any more: pages that they could write are then this process's own, which
- * a forked child does not share (docs/adr/0055). So in parts of a job (parallax_split) too, of which
- * a rank may be in 16 at once; in more, messages go as for any memory. Ends with
+/* Memory of the job's: *pointer is aligned to a page, and its `bytes` are zero. They cost memory
+ * as they are touched, of shared memory (a memfd: a forked child shares it, and writes what its
+ * parent reads), and a descriptor. The job's other ranks on this host map it as they hear of it;
+ * those of other hosts cannot see it (PARALLAX_REPORT_STATS counts both). What a reduce, or a
+ * collective, of some length has there they sum from where it lies, and write the total there if
+ * it is in place: while the call's request is pending, other processes write into its slices,
+ * and into no byte beside them. The request is complete once they have, or once they are lost
+ * and can neither take nor write anything there any more: pages that they could write are then
+ * this process's own, which a forked child does not share (docs/adr/0055). In parts of a job
+ * (parallax_split) others read there, and write nothing: in 16 parts of a rank at once, where no
+ * host has more than 8 ranks; else messages go as for any memory (docs/adr/0086). Ends with
  * parallax_buffer_free, or when the job has been closed and the last of its requests released;
- * pointers into it are dangling then. NULL options: all zero. With memory CUDA it is memory of the device (cuMemAlloc), which only devices read and
- * write; to free it waits for what the device does. INVALID and UNSUPPORTED name the field; LIMIT:
- * no memory or descriptor, with the number of bytes; IO: the device failed. Does not block, but for
- * a device's memory to be zero. Since 0.2.0. */
+ * pointers into it are dangling then. NULL options: all zero. With memory CUDA it is memory of
+ * the device (cuMemAlloc), which only devices read and write; to free it waits for what the
+ * device does. INVALID and UNSUPPORTED name the field; LIMIT: no memory or descriptor, with the
+ * number of bytes; IO: the device failed. Does not block, but for a device's memory to be zero.
+ * Since 0.2.0. */
 PARALLAX_API parallax_status_t parallax_buffer_alloc(parallax_job_t *job, size_t bytes,
                                                      const parallax_buffer_options_t *options,
                                                      void **pointer);
@@ -737,8 +739,9 @@ typedef struct parallax_variable {
   uint32_t rounding;      /* not yet. parallax_rounding_t, of values kept in storage_dtype */
   int32_t priority;       /* Of what this rank owes another of gradients, and reads of one on its
                            * host, the variable with the higher goes first; of the same what was
-                           * given first. A large one gives way between messages. A hint: results
-                           * are the same bits, and ranks may differ in it */
+                           * given first. A large one gives way between messages. Pulls, and calls
+                           * beside the steps, are of priority 0. A hint: results are the same
+                           * bits, and ranks may differ in it */
   /* FTRL, as Keras names them; finite, >= 0: */
   double l1, l2;          /* l1_regularization_strength, l2_regularization_strength */
   double l2_shrinkage;    /* l2_shrinkage_regularization_strength */

@@ -89,7 +89,6 @@ void RowAccumulator::lay_out(Arena& arena, const RowAccumulatorOptions& options)
       options.ordered ? std::accumulate(most.begin() + 1, most.end(), uint64_t{0}) : 0;
   sources_.lay_out(arena, std::move(most), options.ordered);
   index_.lay_out(arena, options.rows_max);
-  if (options.scratch != nullptr) options.scratch->need(options.rows_max);
   row_keys_ = arena.take<uint32_t>(options.rows_max);
   values_ = arena.take<std::byte>(options.rows_max * row_bytes_);
   if (options.rows_stay) places_ = arena.take<const std::byte*>(options.rows_max);
@@ -148,15 +147,20 @@ bool RowAccumulator::join(std::span<const uint32_t> row_keys, const std::byte* c
 }
 
 // Joined rows are many at a time, and no others come in between, but where it takes several turns.
+// Then who has lost the scratch goes on with an index of its own, lest two take it from each other
+// in every turn.
 RowIndex& RowAccumulator::index_of_joined() {
   if (options_.scratch == nullptr || index_.size() > 0) return index_;
-  RowIndex* index = in_scratch_ ? options_.scratch->of(this) : nullptr;
-  if (index != nullptr) return *index;
-  index = options_.scratch->begin(this, std::min(joined_max_, options_.rows_max));
+  if (in_scratch_) {
+    RowIndex* const index = options_.scratch->of(this);
+    if (index != nullptr) return *index;
+    in_scratch_ = false;
+    insert_all(index_);
+    return index_;
+  }
+  RowIndex* const index = options_.scratch->begin(this, std::min(joined_max_, options_.rows_max));
   in_scratch_ = index != nullptr;
-  if (index == nullptr) return index_;
-  insert_all(*index);
-  return *index;
+  return in_scratch_ ? *index : index_;
 }
 
 // The rows that are there, into an index that is empty.

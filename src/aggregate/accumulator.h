@@ -140,6 +140,7 @@ class RowAccumulator {
  public:
   void lay_out(Arena& arena, const RowAccumulatorOptions& options);
   void clear();
+  uint64_t rows_max() const { return options_.rows_max; }
 
   // `count` rows: payload is count uint32 row keys, then count x row_elements numbers of the sum
   // type.
@@ -153,7 +154,8 @@ class RowAccumulator {
   }
   // And then rows of it, kRowsTogether at most, in a call; where sums are ordered, in its turn.
   // Rows are aligned, and begun from +0 as sums are; where they stay they are not to change any
-  // more. False: more distinct rows than the ranks registered for.
+  // more. False: more distinct rows than the ranks registered for, which fails the job: nothing is
+  // added to it any more.
   [[nodiscard]] bool join(std::span<const uint32_t> row_keys, const std::byte* const* rows);
   // The source sends nothing more.
   void end(uint32_t source);

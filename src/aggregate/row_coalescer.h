@@ -73,6 +73,10 @@ struct RowCoalescerOptions {
 
 class RowCoalescer {
  public:
+  RowCoalescer() = default;
+  RowCoalescer(const RowCoalescer&) = delete;
+  RowCoalescer& operator=(const RowCoalescer&) = delete;
+
   // Distinct rows that a slice of so many can have.
   static uint64_t distinct_max(uint64_t rows_max, const Partition& partition) {
     return std::min(rows_max, partition.rows());
@@ -88,7 +92,6 @@ class RowCoalescer {
     const uint64_t rows_max = options.rows_max;
     sum_elements_ = options.row_elements + (options.counted ? 1 : 0);
     index_.lay_out(arena, rows_max);
-    if (options.scratch != nullptr) options.scratch->need(rows_max);
     own_row_keys_ = arena.take<uint32_t>(rows_max);
     own_groups_ = arena.take<uint32_t>(rows_max);
     offsets_ = arena.take<uint32_t>(options.groups + 1);
@@ -311,6 +314,7 @@ class RowCoalescer {
 
   // Of the new ones alone.
   void note_row_keys(const Partition& partition, const Found& found) {
+    if (count_ == found.begun) return;
     std::array<uint32_t, kRowsTogether + 8> fresh = {};  // behind them a place for all others
     for (uint32_t i = 0; i < found.count; ++i) {
       fresh[std::min(found.uniques[i] - found.begun, kRowsTogether)] = found.ids[i];

@@ -6,7 +6,6 @@
 #ifndef PARALLAX_AGGREGATE_ROW_SCRATCH_H_
 #define PARALLAX_AGGREGATE_ROW_SCRATCH_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -24,23 +23,21 @@ class RowScratch {
   RowScratch(const RowScratch&) = delete;
   RowScratch& operator=(const RowScratch&) = delete;
 
-  // Somebody is going to need so many rows.
-  void need(uint64_t slots_max) { needed_ = std::max(needed_, slots_max); }
-  // Room for them. LIMIT, and what there is stays; whoever had it has lost it, if it grows.
-  Status reserve() {
-    if (needed_ <= slots_max_) return {};
+  // Room for so many rows. LIMIT, and what there is stays; whoever had it has lost it, if it grows.
+  Status reserve(uint64_t slots_max) {
+    if (slots_max <= slots_max_) return {};
     Arena measure;
     RowIndex index;
-    index.lay_out(measure, needed_);
+    index.lay_out(measure, slots_max);
     auto grown = std::make_unique<Arena>();
     PARALLAX_RETURN_IF_ERROR(
-        grown->reserve(measure.used_bytes() + 2 * Arena::bytes_for<uint32_t>(needed_)));
-    index.lay_out(*grown, needed_);
+        grown->reserve(measure.used_bytes() + 2 * Arena::bytes_for<uint32_t>(slots_max)));
+    index.lay_out(*grown, slots_max);
     index_ = index;
-    first_ = grown->take<uint32_t>(needed_);
-    second_ = grown->take<uint32_t>(needed_);
+    first_ = grown->take<uint32_t>(slots_max);
+    second_ = grown->take<uint32_t>(slots_max);
     arena_ = std::move(grown);
-    slots_max_ = needed_;
+    slots_max_ = slots_max;
     user_ = nullptr;
     return {};
   }
@@ -64,7 +61,6 @@ class RowScratch {
   std::unique_ptr<Arena> arena_ = std::make_unique<Arena>();
   std::span<uint32_t> first_, second_;
   RowIndex index_;
-  uint64_t needed_ = 0;
   uint64_t slots_max_ = 0;  // that there is room for
   const void* user_ = nullptr;
 };

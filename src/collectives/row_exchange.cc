@@ -84,7 +84,9 @@ size_t RowExchange::needed_bytes() {
 Status RowExchange::reserve() {
   PARALLAX_RETURN_IF_ERROR(arena_.reserve(needed_bytes()));
   lay_out(arena_);
-  return options_.scratch == nullptr ? Status() : options_.scratch->reserve();
+  if (options_.scratch == nullptr) return {};
+  const uint64_t summed = host_rows_.leads() ? host_rows_.sum(0).rows_max() : 0;
+  return options_.scratch->reserve(std::max(options_.rows_max, summed));
 }
 
 void RowExchange::lay_out(Arena& arena) {

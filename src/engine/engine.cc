@@ -196,8 +196,10 @@ bool Engine::run() {
     const int64_t now_ns = pass_.begin();
     // Before messages are read: time that this rank lost itself is not held against its peers.
     membership_.passed(now_ns);
+    // Once more as that comes: behind it what lies on boards may soon be another part's.
+    const bool all_closing = goodbye_.all_closing();
     bool moved = transport_.poll(*this);
-    if (failure_.status().ok() && group_.entries().look()) {
+    if (failure_.status().ok() && !all_closing && group_.entries().look()) {
       moved = true;
       pass_.settle(false);
     }

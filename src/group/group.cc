@@ -339,7 +339,7 @@ Plan Group::plan() const {
 bool Group::fits_memory(const VariableRuntime& runtime, const VariablePlan& plan) const {
   if (options_.memory_max_bytes == 0 || plan == runtime.plan) return true;
   uint64_t bytes = options_.other_footprints ? total_bytes(options_.other_footprints()) : 0;
-  bytes += staging_->reserved_bytes() + scratch_->arena().reserved_bytes();
+  bytes += staging_->reserved_bytes();
   for (const auto& each : runtimes_) {
     bytes += each->exchange->arena().reserved_bytes();
     const VariableRuntime::Change& change = each->change;
@@ -392,7 +392,9 @@ Group::MemoryUse Group::memory_use(const VariableRuntime& runtime) const {
 }
 
 uint64_t Group::reserved_bytes() const {
-  uint64_t bytes = staging_->reserved_bytes() + scratch_->arena().reserved_bytes();
+  // The scratch is what the variable with the most rows has reserved for itself, and leaves
+  // untouched meanwhile.
+  uint64_t bytes = staging_->reserved_bytes();
   for (const auto& runtime : runtimes_) {
     look_at_arenas(*runtime, [&bytes](const Arena& arena) { bytes += arena.reserved_bytes(); });
   }

@@ -21,10 +21,10 @@
 // their parts here or none does, and nobody waits for what nobody says.
 //
 // Variables are summed in any order in which they become complete, lowest first (of several runs
-// that with the most urgent variable: Variable::priority), in bounded turns (LentReader). Sums begin
-// with a rank's own addend, over which they are made, and go on in the order of ranks; where ranks
-// are to be added in their order, or numbers are narrower than their sums, totals are made beside
-// the addends, a piece at a time that stays in the first cache.
+// that with the most urgent variable: Variable::priority), in bounded turns (LentReader). Sums
+// begin with a rank's own addend, over which they are made, and go on in the order of ranks; where
+// ranks are to be added in their order, or numbers are narrower than their sums, totals are made
+// beside the addends, a piece at a time that stays in the first cache.
 //
 // Slices of which a part shares a page with something else than the call's own slices go alone: see
 // message/lending.h. What comes from others is checked before it is used. Owned by the

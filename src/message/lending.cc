@@ -27,6 +27,7 @@ WholePages Lending::whole_pages(const BufferPlace& place, uint64_t bytes,
   const uint64_t borrowed_end = place.offset + bytes + beside.behind;
   uint64_t end = borrowed_end / page_bytes_ * page_bytes_;
   const PeerMemory* const memory = transport_.peer_memory();
+  if (memory != nullptr && !memory->may_be_written()) return {};
   if (end != borrowed_end && memory != nullptr &&
       borrowed_end == memory->used_bytes(place.buffer)) {
     end = borrowed_end;

@@ -228,6 +228,8 @@ bool Outbox::pump(bool loopback) {
     collect_ready();
     throw;
   }
+  // In the midst of a call: the next pass is to hear of it.
+  if (!loopback) news_ |= moved;
   return moved;
 }
 

@@ -75,8 +75,8 @@ PartBoards::PartBoards(Transport& transport, BoardRegions& regions, uint32_t epo
       regions_(regions),
       word_(word_of(epoch)),
       ranks_(ranks),
-      region_(regions.take(transport.boards()->own(), epoch)),
-      found_(ranks.size()) {}
+      found_(ranks.size()),
+      region_(regions.take(transport.boards()->own(), epoch)) {}
 
 void PartBoards::give_back() {
   if (!has_region()) return;

@@ -8,8 +8,9 @@
 // epoch, which no other group has. A rank chooses a region of its own board as it opens the part,
 // and writes the word before it tells the others that it has (engine/split_calls.h); so all find it
 // before the part's first use, whichever region it is, or find that there is none, which is the
-// same for all. It is nobody's again once the part's goodbye is over, when none of its ranks looks
-// there any more, and zero before another part has it.
+// same for all. It is nobody's again once the part's goodbye is over, when all of its ranks have
+// heard that all close, from when on none looks there (Engine::run), and zero before another part
+// has it.
 //
 // The word is also what a part takes back by. Between two ranks the transport has one mark, for
 // good (PeerMemory::retract), and the whole job goes on where a part is closed in mid-step. So the
@@ -105,11 +106,13 @@ class PartBoards final : public Boards {
   BoardRegions& regions_;
   const uint64_t word_;
   const std::span<const uint32_t> ranks_;
-  uint32_t region_ = BoardRegions::kNone;
   mutable std::vector<Found> found_;  // by rank
+  uint32_t region_ = BoardRegions::kNone;
 };
 
-// The transport's, by a part's numbers. Where this rank has no region, it lends nothing.
+// The transport's, by a part's numbers, to be read alone: what others may write is made private as
+// it is taken back, for good, and the whole job goes on with it. Where this rank has no region, it
+// lends nothing.
 class PartPeerMemory final : public PeerMemory {
  public:
   // All outlive this, as for PartBoards.
@@ -127,17 +130,14 @@ class PartPeerMemory final : public PeerMemory {
   bool mapped_by(uint32_t rank, uint64_t buffer) const override {
     return all().mapped_by(ranks_[rank], buffer);
   }
+  bool may_be_written() const override { return false; }
   const std::byte* find(uint32_t rank, const BufferPlace& place, uint64_t bytes) override {
     return all().find(ranks_[rank], place, bytes);
-  }
-  std::byte* find_writable(uint32_t rank, const BufferPlace& place, uint64_t bytes) override {
-    return all().find_writable(ranks_[rank], place, bytes);
   }
   void retract(uint32_t) override { boards_.retract(); }
   bool was_meant(uint32_t rank) const override {
     return all().was_meant(ranks_[rank]) && boards_.was_meant(rank);
   }
-  bool make_private(const ByteRange& pages) override { return all().make_private(pages); }
   PeerMemoryCounts counts() const override { return all().counts(); }
 
  private:

@@ -10,14 +10,14 @@
 namespace parallax {
 
 SendQueue::Level& SendQueue::level(int32_t priority) {
-  const auto found = std::find_if(levels_.begin(), levels_.end(), [priority](const Level& each) {
-    return each.priority <= priority;
-  });
+  const auto found =
+      std::lower_bound(levels_.begin(), levels_.end(), priority,
+                       [](const Level& each, int32_t wanted) { return each.priority > wanted; });
   const auto at = static_cast<size_t>(found - levels_.begin());
   if (found == levels_.end() || found->priority != priority) {
     levels_.insert(found, Level{.priority = priority});
-    // With one level a fence is a send of it like any other.
-    if (fences_ > 0) close();
+    // With one level a fence was a send of it like any other.
+    if (fences_ > 0 && levels_.size() == 2) close();
     first_ = 0;
   }
   first_ = std::min(first_, at);
@@ -34,16 +34,16 @@ void SendQueue::close() {
 }
 
 void SendQueue::add(Send* send) {
-  ++count_;
-  if (send->fence) {
-    ++fences_;
-    if (levels_.size() > 1) {
-      close();
-      return closed_.push(send);
-    }
+  if (send->fence && levels_.size() > 1) {
+    close();
+    closed_.push(send);
+  } else {
+    // It may throw, and nothing has changed then.
+    Level& own = level(send->fence ? levels_[0].priority : send->priority);
+    (send->ahead ? own.ahead : own.data).push(send);
   }
-  Level& own = level(send->fence ? levels_[0].priority : send->priority);
-  (send->ahead ? own.ahead : own.data).push(send);
+  ++count_;
+  if (send->fence) ++fences_;
 }
 
 SendList* SendQueue::next_list() {

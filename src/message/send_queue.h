@@ -113,7 +113,8 @@ class SendQueue {
   Send* front() const { return next_list()->front(); }
   // Takes it off. Not empty; what was added since front() was asked may be the front by now.
   Send* pop();
-  // Those with that pending count go ahead of others of their priority from now on.
+  // Those with that pending count, and behind no fence's, go ahead of others of their priority from
+  // now on.
   void hasten(const uint32_t* pending);
 
  private:

@@ -152,12 +152,12 @@ TransportShares::~TransportShares() = default;
 Transport& TransportShares::whole() { return *whole_; }
 
 Transport* TransportShares::add(uint32_t epoch, std::span<const uint32_t> ranks) {
-  const auto [entry, is_new] = parts_.try_emplace(epoch);
-  if (!is_new) return nullptr;
+  if (parts_.contains(epoch)) return nullptr;
   const auto free = std::find(places_.begin(), places_.end(), nullptr);
   const auto place = static_cast<uint64_t>(free - places_.begin());
   if (free == places_.end()) places_.push_back(nullptr);
-  entry->second = std::make_unique<Part>(*this, place + 1, epoch, ranks);
+  const auto entry =
+      parts_.try_emplace(epoch, std::make_unique<Part>(*this, place + 1, epoch, ranks)).first;
   places_[place] = entry->second.get();
   return entry->second.get();
 }

@@ -62,6 +62,9 @@ class PeerMemory {
   // That rank has said that it has this rank's buffer mapped.
   virtual bool mapped_by(uint32_t rank, uint64_t buffer) const = 0;
 
+  // Others may write there at all, where this rank lets them.
+  virtual bool may_be_written() const { return true; }
+
   // Another rank's bytes. Null: they do not all lie in a buffer of its that is mapped here. Valid
   // until the next poll() or forget() of the transport; they change as their owner writes.
   virtual const std::byte* find(uint32_t rank, const BufferPlace& place, uint64_t bytes) = 0;
@@ -80,7 +83,7 @@ class PeerMemory {
   // For good: whole pages of a buffer of this rank are no other rank's any more, whatever it has
   // mapped. They hold what they held, or half of what another rank was writing; what this process
   // writes there meanwhile stays; and no place is given in that buffer any more, since others do
-  // not see all of it. False: the kernel gives no memory for that, and nothing has changed.
+  // not see all of it. False: the kernel gives no memory for that, or not for all of them.
   [[nodiscard]] virtual bool make_private(const ByteRange&) { return true; }
 
   virtual PeerMemoryCounts counts() const = 0;

@@ -60,6 +60,9 @@ class Registration(unittest.TestCase):
             plan = {each["name"]: each for each in job.report(px.Report.PLAN)["variables"]}
             with self.assertRaisesRegex(px.InvalidArgument, "allgatherv, reduce_rows"):
                 job.register("wrong", rows=8, rows_max=4, method=px.Method.PUSH_PULL)
+            for priority in (2**31, 1.5):
+                with self.assertRaisesRegex(px.InvalidArgument, "priority is "):
+                    job.register("wrong", rows=8, priority=priority)
             with self.assertRaisesRegex(px.InvalidArgument, "'ring'"):
                 job.register("wrong", rows=8, rows_max=4, method="ring")
             return [(plan[name]["placement"], plan[name]["method"], plan[name]["pin"])

@@ -57,7 +57,7 @@ struct RunsLayout {
   bool writes = true;
   uint32_t slow_percent = 30;
   std::vector<int32_t> priorities = {};  // by variable; none: 0
-  uint64_t beyond = 0;  // floats behind the last variable that are something else
+  uint64_t beyond = 0;                   // floats behind the last variable that are something else
   uint32_t dtype = PARALLAX_F32;
   uint32_t reduction = PARALLAX_SUM;
   // In bytes, by rank; of none, or where it has none: 1.

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import ctypes
+import numbers
 import operator
 import os
-import warnings
-from types import TracebackType
 import threading
+import warnings
+import numbers
 from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence, Type, Union
 
 from . import _core
@@ -152,6 +153,9 @@ class Job:
         InvalidArgument names the field; InvalidState within a step; Unsupported for what the
         library loaded lacks.
         """
+        if not isinstance(priority, numbers.Integral) or not -2**31 <= priority < 2**31:
+            raise InvalidArgument(f"register: priority is {priority!r}; it is a whole number from "
+                                  f"{-2**31} to {2**31 - 1}", field="priority")
         return register(self._core, name, tag, rule, reduction, dict(
             rows=rows, row_elements=row_elements, dtype=dtype, rows_max=rows_max, init=init,
             state_elements=state_elements, epsilon=epsilon, beta1=beta1, beta2=beta2,

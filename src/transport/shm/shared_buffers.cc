@@ -38,10 +38,14 @@ void rewrite(unsigned char* byte) {
 // the kernel has no memory for that, it may find so with the old mapping gone.
 bool move_private(const SharedMemory& memory, uint64_t offset, uint64_t bytes) {
   void* const there = const_cast<std::byte*>(memory.base) + offset;
-  void* const pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, memory.fd,
-                             static_cast<off_t>(offset));
+  // Where a program has locked all that it maps (mlockall), what is writable as it is mapped is
+  // copied at once.
+  void* const pages =
+      ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, memory.fd, static_cast<off_t>(offset));
   if (pages == MAP_FAILED) return false;
-  if (::mremap(pages, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, there) == MAP_FAILED) {
+  ::munlock(pages, bytes);
+  if (::mprotect(pages, bytes, PROT_READ | PROT_WRITE) != 0 ||
+      ::mremap(pages, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, there) == MAP_FAILED) {
     ::munmap(pages, bytes);
     return false;
   }
@@ -315,7 +319,6 @@ bool SharedBuffers::was_meant(uint32_t rank) const {
   return peer->peers_mark->load(std::memory_order_relaxed) == 0;
 }
 
-// A copy, moved over them at once: between the two nothing is there that a fault could find.
 bool SharedBuffers::make_private(const ByteRange& pages) {
   const auto after = own_.upper_bound(pages.first);
   if (after == own_.begin()) return false;

@@ -250,8 +250,7 @@ TEST_P(RowAccumulatorTest, JoinedRowsAreSummedAsSentOnesAre) {
     const bool rows_stay = random.chance(50), by_scratch = random.chance(70);
     RowScratch scratch;
     if (random.chance(20)) {  // too small
-      scratch.need(1 + random.below(kRowKeys));
-      ASSERT_TRUE(scratch.reserve().ok());
+      ASSERT_TRUE(scratch.reserve(1 + random.below(kRowKeys)).ok());
     }
     Arena arena;
     RowAccumulator accumulator;
@@ -264,7 +263,7 @@ TEST_P(RowAccumulatorTest, JoinedRowsAreSummedAsSentOnesAre) {
                                   .rows_stay = rows_stay,
                                   .scratch = by_scratch ? &scratch : nullptr});
     if (by_scratch && random.chance(80)) {
-      ASSERT_TRUE(scratch.reserve().ok());
+      ASSERT_TRUE(scratch.reserve(accumulator.rows_max()).ok());
     }
     for (int step = 0; step < 3; ++step) {
       accumulator.clear();

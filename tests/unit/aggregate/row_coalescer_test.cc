@@ -45,7 +45,7 @@ struct Coalescing {
     EXPECT_TRUE(arena.reserve(measure.used_bytes()).ok());
     coalescer.lay_out(arena, options);
     if (options.scratch != nullptr) {
-      EXPECT_TRUE(options.scratch->reserve().ok());
+      EXPECT_TRUE(options.scratch->reserve(rows_max).ok());
     }
     bytes = RowCoalescer::block_bytes(RowCoalescer::distinct_max(rows_max, partition),
                                       width * sizeof(Sum));

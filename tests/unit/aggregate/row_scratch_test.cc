@@ -14,9 +14,8 @@ TEST(RowScratch, WhoBeginsTakesIt) {
     RowScratch scratch;
     const int one = 1, other = 2;
     EXPECT_EQ(scratch.begin(&one, 1), nullptr) << "there is no room yet";
-    scratch.need(rows);
-    scratch.need(1);
-    ASSERT_TRUE(scratch.reserve().ok());
+    ASSERT_TRUE(scratch.reserve(rows).ok());
+    ASSERT_TRUE(scratch.reserve(1).ok());
     bool inserted = false;
     RowIndex* const index = scratch.begin(&one, rows);
     ASSERT_NE(index, nullptr);
@@ -41,14 +40,11 @@ TEST(RowScratch, WhoBeginsTakesIt) {
 TEST(RowScratch, IsLostWhenItGrows) {
   RowScratch scratch;
   const int one = 1;
-  scratch.need(20);
-  ASSERT_TRUE(scratch.reserve().ok());
+  ASSERT_TRUE(scratch.reserve(20).ok());
   RowIndex* const index = scratch.begin(&one, 20);
-  scratch.need(20);
-  ASSERT_TRUE(scratch.reserve().ok());
+  ASSERT_TRUE(scratch.reserve(20).ok());
   EXPECT_EQ(scratch.of(&one), index);
-  scratch.need(21);
-  ASSERT_TRUE(scratch.reserve().ok());
+  ASSERT_TRUE(scratch.reserve(21).ok());
   EXPECT_EQ(scratch.of(&one), nullptr);
   EXPECT_NE(scratch.begin(&one, 21), nullptr);
 }
