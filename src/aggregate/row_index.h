@@ -126,7 +126,8 @@ class RowIndex {
     uint64_t stamp_and_row_key() const { return uint64_t{stamp} << 32 | row_key; }
   };
 
-  bool is_list() const { return !list_.empty(); }
+  // So is one that was not laid out, of no rows.
+  bool is_list() const { return entries_.empty(); }
 
   // So many bits of a hash.
   int use(uint64_t slots_max) {

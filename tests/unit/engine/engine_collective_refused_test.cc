@@ -141,6 +141,7 @@ TEST(EngineCollective, LargeResultsAreGivenWithoutWaiting) {
     const auto world = committed(world_of(hosts, 3));
     Calls calls(*world);
     calls.post({.world = static_cast<uint32_t>(hosts.size()),
+                .kind = PARALLAX_REDUCE_SCATTER,
                 .dtype = PARALLAX_BF16,
                 .op = PARALLAX_OP_MEAN,
                 .count = 3 * CollectiveRun::kGiveNumbers});
@@ -159,6 +160,7 @@ TEST(EngineCollective, AResultGivenByHalfEndsWithTheJob) {
   const auto world = committed(world_of({0, 1}, 3));
   Calls calls(*world);
   calls.post({.world = 2,
+              .kind = PARALLAX_REDUCE_SCATTER,
               .dtype = PARALLAX_BF16,
               .op = PARALLAX_OP_MEAN,
               .count = 3 * CollectiveRun::kGiveNumbers});
