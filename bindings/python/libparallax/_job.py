@@ -7,9 +7,9 @@ import ctypes
 import numbers
 import operator
 import os
-import threading
 import warnings
-import numbers
+from types import TracebackType
+import threading
 from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence, Type, Union
 
 from . import _core
