@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "../calls.h"
 #include "parallax/parallax.h"
 
 namespace parallax::fused {
@@ -29,15 +30,8 @@ constexpr uint32_t kVariables = 100;
 constexpr uint32_t kWarmups = 20;
 constexpr std::array<const char*, 3> kWays = {"one call", "a call each", "one buffer"};
 
-[[noreturn]] void fail(const std::string& what) {
-  std::fprintf(stderr, "parallax_fused: %s\n", what.c_str());
-  std::exit(1);
-}
-
-void expect(parallax_status_t status, const char* call) {
-  if (status == PARALLAX_OK) return;
-  fail(std::string(call) + ": " + parallax_status_string(status) + ": " + parallax_last_error());
-}
+using bench::expect;
+using bench::fail;
 
 class Fused {
  public:

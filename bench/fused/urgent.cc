@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "../calls.h"
 #include "parallax/parallax.h"
 
 namespace parallax::urgent {
@@ -25,15 +26,8 @@ constexpr uint32_t kWarmups = 2;
 constexpr std::array<const char*, 2> kWays = {"as given", "urgent"};
 using Clock = std::chrono::steady_clock;
 
-[[noreturn]] void fail(const std::string& what) {
-  std::fprintf(stderr, "parallax_urgent: %s\n", what.c_str());
-  std::exit(1);
-}
-
-void expect(parallax_status_t status, const char* call) {
-  if (status == PARALLAX_OK) return;
-  fail(std::string(call) + ": " + parallax_status_string(status) + ": " + parallax_last_error());
-}
+using bench::expect;
+using bench::fail;
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "../calls.h"
 #include "counters.h"
 #include "parallax/parallax.h"
 
@@ -34,15 +35,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kChecked = 4;
 
-[[noreturn]] void fail(const std::string& what) {
-  std::fprintf(stderr, "parallax_links: %s\n", what.c_str());
-  std::exit(1);
-}
-
-void expect(parallax_status_t status, const char* call) {
-  if (status == PARALLAX_OK) return;
-  fail(std::string(call) + ": " + parallax_status_string(status) + ": " + parallax_last_error());
-}
+using bench::expect;
+using bench::fail;
 
 struct Options {
   bool fused = false;

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "../calls.h"
 #include "parallax/parallax.h"
 
 namespace parallax::many {
@@ -35,15 +36,8 @@ struct Shape {
   bool wait_each = false;  // for every call, before the next
 };
 
-[[noreturn]] void fail(const std::string& what) {
-  std::fprintf(stderr, "parallax_many: %s\n", what.c_str());
-  std::exit(1);
-}
-
-void expect(parallax_status_t status, const char* call) {
-  if (status == PARALLAX_OK) return;
-  fail(std::string(call) + ": " + parallax_status_string(status) + ": " + parallax_last_error());
-}
+using bench::expect;
+using bench::fail;
 
 // Waits for all, and releases them.
 void finish(std::vector<parallax_request_t*>* requests) {
