@@ -5,12 +5,19 @@
 
 namespace parallax::testkit {
 
-// ThreadSanitizer looks for races: what one thread does alone, or does the thousandth time, shows
-// it nothing but takes ten times as long. Such tests do less of it there; the other presets do all.
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool kThreadSanitizer = true;
 #else
 inline constexpr bool kThreadSanitizer = false;
+#endif
+
+// Sanitizers look for races and for accesses out of place, which the tenth case of a sweep shows as
+// well as the hundredth, and make each take up to ten times as long. So the longest sweeps take a
+// sample there; the other presets judge every case.
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr bool kBrief = true;
+#else
+inline constexpr bool kBrief = kThreadSanitizer;
 #endif
 
 }  // namespace parallax::testkit

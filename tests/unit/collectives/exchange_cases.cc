@@ -65,7 +65,7 @@ std::vector<std::vector<uint32_t>> layouts_of(uint32_t world) {
 }
 
 void for_each_setting(const Candidate& candidate, const Sweep& sweep, const Body& body) {
-  const bool brief = testkit::kThreadSanitizer;
+  const bool brief = testkit::kBrief;
   const uint32_t seeds = (brief ? 1 : sweep.seeds);
   const uint32_t thinned = sweep.thinned * (brief ? 4 : 1);
   uint64_t turn = 0;

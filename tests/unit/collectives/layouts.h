@@ -24,9 +24,7 @@ inline std::vector<std::vector<uint32_t>> layouts(uint32_t world) {
 }
 
 // Not all of them where each takes long.
-inline bool skipped(uint32_t world) {
-  return testkit::kThreadSanitizer && world > 12 && world != 64;
-}
+inline bool skipped(uint32_t world) { return testkit::kBrief && world > 12 && world != 64; }
 
 }  // namespace parallax::schedules
 

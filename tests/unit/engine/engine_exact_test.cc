@@ -139,7 +139,7 @@ TEST_P(EngineExact, EveryLayoutAgreesWithTheNaiveSum) {
   std::string record;
   std::set<std::string> seen;
   for (const Hosts& hosts : layouts()) {
-    for (uint64_t round = 0; round < (kThreadSanitizer ? 1 : kRounds); ++round) {
+    for (uint64_t round = 0; round < (kBrief ? 1 : kRounds); ++round) {
       Script script(draw(seed + round, hosts, GetParam()));
       EXPECT_EQ(script.play(), "")
           << "hosts " << layout_name(hosts) << ": PARALLAX_SEED=" << seed + round;
@@ -157,7 +157,7 @@ TEST_P(EngineExact, EveryLayoutAgreesWithTheNaiveSum) {
   }
   if (recording()) std::ofstream(kBitsFile, std::ios::app) << record;
   if (std::getenv("PARALLAX_SEED") == nullptr && !recording()) {
-    EXPECT_EQ(compared, layouts().size() * (kThreadSanitizer ? 1 : kRounds));
+    EXPECT_EQ(compared, layouts().size() * (kBrief ? 1 : kRounds));
   }
   // Without these the test would show less than it says.
   std::set<std::string> wanted = {"framework allreduce", "framework allgatherv",
@@ -184,7 +184,7 @@ TEST(EngineExactCensus, ManyHosts) {
       // The first that is wrong is enough: each waits for long.
       ASSERT_EQ(script.play(), "")
           << mode_name(mode) << ", " << hosts.size() << " ranks: PARALLAX_SEED=" << seed - 1;
-      if (testkit::kThreadSanitizer) return;
+      if (testkit::kBrief) return;
     }
   }
 }
@@ -206,7 +206,7 @@ TEST(EngineExactOwners, AnyMapOfSlotsGivesTheSameBits) {
   for (const Hosts& hosts : layouts()) {
     for (const auto mode : {PARALLAX_PLAN_PS, PARALLAX_PLAN_AUTO}) {
       ++seed;
-      if (kThreadSanitizer && hosts.size() > 4) continue;
+      if (kBrief && hosts.size() > 4) continue;
       ScriptOptions options = draw(seed, hosts, mode);
       SCOPED_TRACE("hosts " + layout_name(hosts) + ": PARALLAX_SEED=" + std::to_string(seed - 1));
       Script even(options);
@@ -262,7 +262,7 @@ TEST(EngineExactPins, EveryPinGivesTheSameBits) {
           if (!of_held_rows) continue;
           EXPECT_EQ(saw(other), other == method) << kMethodPins[other];
         }
-        if (kThreadSanitizer) return;
+        if (kBrief) return;
       }
     }
   }

@@ -102,7 +102,7 @@ class EarlyPulls {
 // whichever of them were answered before that was applied; and that some were where there are
 // hosts.
 TEST(PullExchangeEarly, AnswersAreTheRowsOfTheStepBefore) {
-  constexpr uint64_t kSeeds = kThreadSanitizer ? 1 : 6;
+  constexpr uint64_t kSeeds = kBrief ? 1 : 6;
   uint64_t early_rows = 0;
   for (size_t layout = 0; layout < layouts().size(); ++layout) {
     for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
@@ -120,7 +120,7 @@ TEST(PullExchangeEarly, WhereRowsArePlacedNoneComesEarly) {
   constexpr size_t kPieceBytesMax = 256 * 1024;
   for (const std::vector<uint32_t>& hosts :
        {std::vector<uint32_t>{0, 1}, std::vector<uint32_t>{0, 0, 0, 0, 1}}) {
-    for (uint64_t seed = 1; seed <= (kThreadSanitizer ? 1 : 3); ++seed) {
+    for (uint64_t seed = 1; seed <= (kBrief ? 1 : 3); ++seed) {
       SCOPED_TRACE(std::to_string(hosts.size()) + " ranks, seed " + std::to_string(seed));
       EarlyPulls pulls(hosts, seed, {pulled_variable(500, 960, 150, PARALLAX_F32)}, kPieceBytesMax);
       ASSERT_NO_FATAL_FAILURE(pulls.run(4));

@@ -127,7 +127,7 @@ class RandomRows {
 // expect the tables to hold what was written, and every read and pull to give out just that.
 TEST(RowAccess, WhatIsWrittenIsReadBack) {
   for (size_t layout = 0; layout < layouts().size(); ++layout) {
-    for (uint64_t seed = 1; seed <= (kThreadSanitizer ? 1 : 3); ++seed) {
+    for (uint64_t seed = 1; seed <= (kBrief ? 1 : 3); ++seed) {
       SCOPED_TRACE("layout " + std::to_string(layout) + ", seed " + std::to_string(seed));
       RandomRows rows(layouts()[layout], seed);
       for (uint32_t salt = 1; salt <= 2; ++salt) ASSERT_NO_FATAL_FAILURE(rows.round(salt));
