@@ -15,8 +15,9 @@ if(NOT EXISTS ${entries} OR ${program} IS_NEWER_THAN ${entries})
   foreach(suite IN LISTS suites)
     string(STRIP "${suite}" suite)
     string(REGEX REPLACE "[.]$" "" name ${suite})
-    string(APPEND text "add_test([=[${prefix}${name}]=] [=[${program}]=] [=[--gtest_filter=${suite}*]=])\n"
-           "set_tests_properties([=[${prefix}${name}]=] PROPERTIES ${properties})\n")
+    set(entry "[=[${prefix}${name}]=]")
+    string(APPEND text "add_test(${entry} [=[${program}]=] [=[--gtest_filter=${suite}*]=])\n"
+           "set_tests_properties(${entry} PROPERTIES ${properties})\n")
   endforeach()
   file(WRITE ${entries} "${text}")
 endif()
