@@ -273,7 +273,7 @@ void open_and_close(int count) {
 // Given 1,000 jobs one after the other, expect no descriptor and no memory to stay behind.
 TEST(Process, AThousandJobsLeaveNothing) {
   constexpr int kWarmUp = 100;
-  constexpr int kJobs = parallax::testkit::kThreadSanitizer ? 200 : 1000;
+  constexpr int kJobs = parallax::testkit::kBrief ? 200 : 1000;
   constexpr long kGrowthKib = 2048;  // of the allocator: 2 KiB a job would be a leak
   open_and_close(kWarmUp);
   const int descriptors = open_descriptors();

@@ -9,7 +9,7 @@
 namespace parallax::simtest {
 namespace {
 
-constexpr uint32_t kHosts = testkit::kThreadSanitizer ? 16 : 125;
+constexpr uint32_t kHosts = testkit::kBrief ? 16 : 125;
 constexpr uint32_t kRanksPerHost = 8;
 constexpr uint32_t kWorld = kHosts * kRanksPerHost;
 
