@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -296,6 +297,30 @@ TEST(Partition, RangeOwnerAgreesWithRanges) {
         ASSERT_LE(row_key * 4u + 4, range.end());
       }
     }
+  }
+}
+
+// Given ids by Zipf's law that are sorted by how often they come, expect owners of the same number
+// of rows a step within a tenth, where every rank merges its 2,560 ids.
+TEST(Partition, OwnersOfIdsSortedByFrequencyAreBalanced) {
+  constexpr uint64_t kRows = 793470;  // of LM-1B
+  constexpr double kTokens = 2560;
+  std::vector<double> expected(kRows);  // ranks' chance to give a row in a step
+  double harmonic = 0;
+  for (uint64_t row = 0; row < kRows; ++row) harmonic += 1.0 / static_cast<double>(row + 1);
+  for (uint64_t row = 0; row < kRows; ++row) {
+    expected[row] =
+        1 - std::pow(1 - 1 / (harmonic * static_cast<double>(row + 1)), kTokens);
+  }
+  for (const uint32_t world : {2u, 3u, 4u, 8u, 16u, 40u}) {
+    const Partition partition(kRows, 512, true, SlotMap::of_ranks(world, kSlotsPerOwner), 0);
+    std::vector<double> of_owner(world);
+    for (uint64_t row = 0; row < kRows; ++row) {
+      of_owner[partition.owner_of(partition.row_key_of(row))] += expected[row];
+    }
+    const double mean = std::accumulate(of_owner.begin(), of_owner.end(), 0.0) / world;
+    EXPECT_LE(*std::max_element(of_owner.begin(), of_owner.end()), 1.10 * mean)
+        << world << " owners";
   }
 }
 
