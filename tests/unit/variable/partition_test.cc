@@ -309,8 +309,7 @@ TEST(Partition, OwnersOfIdsSortedByFrequencyAreBalanced) {
   double harmonic = 0;
   for (uint64_t row = 0; row < kRows; ++row) harmonic += 1.0 / static_cast<double>(row + 1);
   for (uint64_t row = 0; row < kRows; ++row) {
-    expected[row] =
-        1 - std::pow(1 - 1 / (harmonic * static_cast<double>(row + 1)), kTokens);
+    expected[row] = 1 - std::pow(1 - 1 / (harmonic * static_cast<double>(row + 1)), kTokens);
   }
   for (const uint32_t world : {2u, 3u, 4u, 8u, 16u, 40u}) {
     const Partition partition(kRows, 512, true, SlotMap::of_ranks(world, kSlotsPerOwner), 0);
