@@ -27,8 +27,8 @@ PAGES = {
     "parallax_open": (
         "begin and end a job",
         ["parallax_open", "parallax_close", "parallax_abort", "parallax_unique_id",
-         "parallax_options_t", "PARALLAX_ASYNC", "parallax_plan_mode_t", "parallax_allgather_fn",
-         "PARALLAX_UNIQUE_ID_BYTES", "parallax_unique_id_t"]),
+         "parallax_options_t", "PARALLAX_STALENESS_MAX", "parallax_plan_mode_t",
+         "parallax_allgather_fn", "PARALLAX_UNIQUE_ID_BYTES", "parallax_unique_id_t"]),
     "parallax_split": ("a part of a job, for some of its ranks", ["parallax_split"]),
     "parallax_register": (
         "the variables of a job",

@@ -261,8 +261,9 @@ typedef struct parallax_options {
                             * bytes or more, the same for all. NULL: the file that
                             * PARALLAX_SECRET_FILE names, else the value of PARALLAX_SECRET */
   /* Since 0.2.0: */
-  uint32_t staleness; /* not yet. 0: a pull of step t sees every commit up to t - 1. s: at least all
-                       * up to t - 1 - s. PARALLAX_ASYNC: those that are there */
+  uint32_t staleness; /* steps that a rank's pulls may be ahead of the slowest rank, as below:
+                       * 1..PARALLAX_STALENESS_MAX, or PARALLAX_ASYNC. INVALID with
+                       * deterministic. The same on every rank. 0: none, all ranks see the same */
   uint32_t replicas;  /* not yet. Owners that keep a copy of each row beside the first */
   uint32_t sparse_as_dense;      /* 1: variables with row ids are reduced whole, as dense ones
                                   * (Horovod's sparse_as_dense; PARALLAX_SPARSE_AS_DENSE), but for
@@ -279,7 +280,27 @@ typedef struct parallax_options {
                      * whatever PARALLAX_PINS is */
 } parallax_options_t;
 
-/* For parallax_options_t.staleness. */
+/* Staleness. Without it a pull of step t waits for the commit of t - 1, and so for the slowest
+ * rank. With a staleness of s it sees of each row the commits up to some c from t - 1 - s to t - 1,
+ * all of them and none behind: a rank may be s steps ahead of the slowest. PARALLAX_ASYNC: it sees
+ * those that are there, and waits for none. s + 2 steps may be open at a time (PARALLAX_ASYNC:
+ * PARALLAX_STALENESS_MAX + 2): a step may begin once the request of step_end of the step so many
+ * before it is complete.
+ *
+ * What is kept. A commit is of one step, of all ranks: each gradient is applied once, found_inf
+ * discards a step everywhere, norms are over all ranks' gradients. A row is of one commit in all
+ * its elements (of a variable without row ids: each owner's part of it), and in pulls of one
+ * as_dtype no rank sees it older than it has seen it. A reduce gives the aggregate of its step, and
+ * takes every rank. What goes between steps (read, write, evaluations, register, commit) does so
+ * when all steps of this rank are over. In the long run steps take as long as the slowest rank
+ * does: what is hidden is that another one is slow in each step, and the way of a commit.
+ *
+ * What is given up. Rows of one pull may be of different commits; what a rank has pushed it sees
+ * once that is committed; what is seen follows from timing. The plan stays the first one, by form
+ * and pins. Slices and tables on devices are UNSUPPORTED, and ranks of one host get rows by
+ * messages. A push is read when the step before its own is decided: a rank that is to be s steps
+ * ahead gives each of s + 2 steps buffers of its own, and does not wait for its pushes. */
+#define PARALLAX_STALENESS_MAX 62 /* steps */
 #define PARALLAX_ASYNC UINT32_MAX
 
 /* Meets the other ranks and returns when all are connected. Blocks up to timeout_ms.
@@ -873,11 +894,12 @@ typedef struct parallax_slice {
 
 /* Begins the next step and sets *step to its number: 1, 2, 3, ... on every rank. A step may begin
  * once step_end of the one before was called; that request may still be pending, but step_end of
- * the step before that must be complete; STATE otherwise, before commit, and while a read or write
- * of rows is pending. Does not block. */
+ * the step before that must be complete (with a staleness of s, of the step s + 2 before); STATE
+ * otherwise, before commit, and while a read or write of rows is pending. Does not block. */
 PARALLAX_API parallax_status_t parallax_step_begin(parallax_job_t *job, uint64_t *step);
 
-/* Asks for values of managed variables as of the commit of step - 1. `slices` is copied; its
+/* Asks for values of managed variables as of the commit of step - 1, or as the options' staleness
+ * lets be. `slices` is copied; its
  * buffers are borrowed until the request completes. One call for many variables makes one
  * exchange. Pulls of a step may be posted until its step_end, as many as this rank likes: what the
  * others pull, or whether they do, holds none up; they must make progress. Of several slices of a

@@ -10,6 +10,7 @@
 
 #include "engine/cost_terms.h"
 #include "engine/device_terms.h"
+#include "group/step_window.h"
 #include "message/told_failure.h"
 #include "planner/plan.h"
 #include "world/host_map.h"
@@ -25,11 +26,12 @@ struct CommitTerms {
   uint32_t plan_after_steps = 0;
   uint32_t deterministic = 0;
   uint32_t slots = 0;
+  uint32_t staleness = 0;
 };
 
 struct CommitReport {
-  // With the verdict: DeviceTerms follow, and CostTerms.
-  static constexpr uint32_t kHasDevices = 1u << 8, kHasCosts = 1u << 9;
+  // With the verdict: the staleness follows, and DeviceTerms, and CostTerms.
+  static constexpr uint32_t kHasDevices = 1u << 8, kHasCosts = 1u << 9, kHasStaleness = 1u << 10;
   static constexpr size_t kTextMax = 1024 + ToldFailure::kFactsBytesMax;
 
   uint64_t digest = 0;  // of what was registered since the commit before
@@ -41,16 +43,19 @@ struct CommitReport {
 
   std::string encode() const {
     std::string out;
-    const uint32_t numbers[] = {terms.rank,
-                                terms.plan_mode,
-                                terms.plan_after_steps,
-                                terms.deterministic,
-                                terms.slots,
-                                static_cast<uint32_t>(verdict) |
-                                    (devices.wanted ? kHasDevices : 0) |
-                                    (costs.wanted ? kHasCosts : 0)};
+    const uint32_t numbers[] = {
+        terms.rank,
+        terms.plan_mode,
+        terms.plan_after_steps,
+        terms.deterministic,
+        terms.slots,
+        static_cast<uint32_t>(verdict) | (devices.wanted ? kHasDevices : 0) |
+            (costs.wanted ? kHasCosts : 0) | (terms.staleness != 0 ? kHasStaleness : 0)};
     out.append(reinterpret_cast<const char*>(&digest), sizeof digest);
     out.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
+    if (terms.staleness != 0) {
+      out.append(reinterpret_cast<const char*>(&terms.staleness), sizeof terms.staleness);
+    }
     if (devices.wanted) devices.encode(&out);
     if (costs.wanted) costs.encode(&out);
     out += text.substr(0, kTextMax);
@@ -68,8 +73,13 @@ struct CommitReport {
              .plan_after_steps = numbers[2],
              .deterministic = numbers[3],
              .slots = numbers[4]};
-    verdict = static_cast<CommitVerdict>(numbers[5] & ~(kHasDevices | kHasCosts));
+    verdict = static_cast<CommitVerdict>(numbers[5] & ~(kHasDevices | kHasCosts | kHasStaleness));
     auto rest = in.subspan(sizeof digest + sizeof numbers);
+    if ((numbers[5] & kHasStaleness) != 0) {
+      if (rest.size() < sizeof terms.staleness) return false;
+      std::memcpy(&terms.staleness, rest.data(), sizeof terms.staleness);
+      rest = rest.subspan(sizeof terms.staleness);
+    }
     if ((numbers[5] & kHasDevices) != 0 && !devices.decode(&rest)) return false;
     if (!devices.buffers.fits(world)) return false;
     if ((numbers[5] & kHasCosts) != 0 && !costs.decode(&rest, world)) return false;
@@ -90,12 +100,16 @@ struct CommitReport {
       return known ? mode_name(static_cast<parallax_plan_mode_t>(number)) : std::to_string(number);
     };
     const auto number = [](uint32_t value) { return std::to_string(value); };
+    const auto staleness_text = [](uint32_t value) {
+      return value == StepWindow::kAsync ? "PARALLAX_ASYNC" : std::to_string(value);
+    };
     const CommitTerms& its = child.terms;
     const Between between = {hosts, its.rank};
     differ(between, "plan_mode", terms.plan_mode, its.plan_mode, mode);
     differ(between, "plan_after_steps", terms.plan_after_steps, its.plan_after_steps, number);
     differ(between, "deterministic", terms.deterministic, its.deterministic, number);
     differ(between, "slots", terms.slots, its.slots, number);
+    differ(between, "staleness", terms.staleness, its.staleness, staleness_text);
     differ_by_devices(between, child.devices);
     if (child.devices.wanted) devices.merge(child.devices);
     if (child.costs.wanted) costs.merge(child.costs);

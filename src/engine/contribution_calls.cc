@@ -94,14 +94,14 @@ Status ContributionCalls::check_sum(std::span<const parallax_slice_t> slices, si
   const auto lead = [&] {
     return std::string(call) + ": variable '" + variable.name + "': the slices ";
   };
-  const Status there = group_.reserve_sum(runtime, step & 1);
+  const Status there = group_.reserve_sum(runtime, pipeline_.window().calls_slot(step));
   if (!there.ok()) {
     return limit(lead() + "of one call need a sum of their own: " + there.message() +
                  "; nothing of this call was added")
         .about_variable(variable.id);
   }
   if (!variable.ids_declared()) return {};
-  StepSum& sum = *runtime.sums[step & 1];
+  StepSum& sum = *runtime.sums[pipeline_.window().calls_slot(step)];
   if (pipeline_.state(step).contributed[runtime.id] == Contributed::kNothing) sum.clear(step);
   tied_rows_.clear();
   size_t i = at;
@@ -185,7 +185,7 @@ Status ContributionCalls::reserve_results(std::span<const parallax_slice_t> slic
 SliceWay ContributionCalls::take(size_t at, const PullSlice& slice, StepState& state) {
   Contributed& contributed = state.contributed[slice.variable];
   const VariableRuntime& runtime = group_.runtime(slice.variable);
-  const std::unique_ptr<StepSum>& sum = runtime.sums[state.step & 1];
+  const std::unique_ptr<StepSum>& sum = runtime.sums[pipeline_.window().calls_slot(state.step)];
   const bool tied = ties_.tied(at);
   if (!ties_.again(at)) {
     const bool first = contributed == Contributed::kNothing;
@@ -317,13 +317,13 @@ void ContributionCalls::contribute(const Request& request, const PullSlice& slic
 void ContributionCalls::contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
                                        uint32_t* pending) {
   const VariableRuntime& runtime = group_.runtime(variable);
-  const StepSum& sum = *runtime.sums[step & 1];
+  const StepSum& sum = *runtime.sums[pipeline_.window().calls_slot(step)];
   PARALLAX_CHECK(pipeline_.runs().goes_alone(step, variable));
   Contribution contribution;
   if (runtime.variable->ids_declared()) {
     contribution.rows = sum.rows();
   } else {
-    // A step sum is not written again before the step after the next.
+    // A step sum is not written again before this step is finished.
     contribution = {.elements = sum.dense(), .lasting = true, .result = result};
   }
   runtime.exchange_at(step).contribute(step, contribution, pending);

@@ -109,6 +109,7 @@ struct EngineOptions {
   bool boards = true;      // where the transport has any; the same on all ranks
   bool early_pull = true;  // as GroupOptions has these two
   uint64_t early_bytes_min = kEarlyBytesMin;
+  uint32_t staleness = 0;    // as StepWindow has it; the same on all ranks
   OpenDevices devices = {};  // of the whole job; none: slices and tables on devices are refused
   // What the job knows of memory of devices (CommunicatorOptions).
   std::function<ByteRange(const void* address)> memory_around = {};

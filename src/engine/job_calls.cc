@@ -55,6 +55,13 @@ Status JobCalls::check_memory(const Variable& variable) const {
   const bool slices = variable.memory != PARALLAX_MEMORY_HOST;
   if (!slices && variable.table_memory == PARALLAX_MEMORY_HOST) return {};
   const std::string field = slices ? "memory" : "table_memory";
+  if (parts_.pipeline.window().staleness() > 0) {
+    return unsupported("variable '" + variable.name + "': " + field +
+                       " is PARALLAX_MEMORY_CUDA, and the job has a staleness, with which slices "
+                       "and tables lie in host memory; set it to PARALLAX_MEMORY_HOST, or open the "
+                       "job without staleness")
+        .about_field(field);
+  }
   DeviceShare share;
   const Status open =
       parts_.devices ? parts_.devices(&share) : unsupported("this job has no way to a device");

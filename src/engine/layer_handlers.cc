@@ -136,7 +136,8 @@ bool LayerHandlers::on_pull(uint32_t from, const Section& section) const {
   if (header.kind == SectionKind::kTablePlace || header.kind == SectionKind::kTablesCurrent) {
     return on_tables(from, section);
   }
-  if (!is_open(header.step) && !is_early_ask(header)) return false;
+  const bool open = !parts_.phase.open() && parts_.pipeline.window().admits_pulls(header.step);
+  if (!open && !is_early_ask(header)) return false;
   const bool sharded =
       header.tag >= parts_.group.size() || parts_.group.runtime(header.tag).sharded_at(header.step);
   return sharded && parts_.group.pulls().on_section(from, section);

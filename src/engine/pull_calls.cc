@@ -8,6 +8,17 @@
 
 namespace parallax {
 
+namespace {
+
+// A step is being applied here: what is read of a mirror may be in part.
+bool updates(const StepPipeline& pipeline) {
+  const uint64_t next = pipeline.window().next_to_vote();
+  const StepState& state = pipeline.state(next);
+  return state.step == next && state.applying;
+}
+
+}  // namespace
+
 void PullCalls::reserve() {
   queue_.reserve();
   sharded_slices_.reserve(PARALLAX_SLICES_MAX);
@@ -40,6 +51,8 @@ void PullCalls::advance() {
       continue;
     }
     if (!reads_mirrors_) {
+      // With staleness the next update may be under way.
+      if (updates(pipeline_)) return;
       read_mirrors(pull);
       reads_mirrors_ = left_ > 0;
       if (reads_mirrors_) return;
@@ -55,7 +68,11 @@ void PullCalls::advance() {
 // two.
 bool PullCalls::may_start(const Request& pull) const {
   const uint64_t before = pull.step - 1;
-  if (pipeline_.window().may_start(pull.step)) return true;
+  const StepWindow& window = pipeline_.window();
+  // With staleness only what its owners know already, or hear of by themselves, is left to wait
+  // for: their leaders answer one step's pulls after the other's.
+  if (window.staleness() > 0) return window.is_current(pull.step);
+  if (window.may_start(pull.step)) return true;
   return group_.pulls().early() && pipeline_.state(before).ended_sent &&
          std::all_of(pull.slices.begin(), pull.slices.end(), [&](const PullSlice& slice) {
            const VariableRuntime& runtime = group_.runtime(slice.variable);

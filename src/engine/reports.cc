@@ -222,8 +222,12 @@ std::string Reports::describe_collective_missing(const Request& request, ErrorFa
 
 std::string Reports::describe_step_missing(const Request& request, ErrorFacts& about) const {
   const std::string step = "step " + std::to_string(request.step);
-  if (!parts_.pipeline.window().may_start(request.step)) {
-    return step + " waits for the decision of step " + std::to_string(request.step - 1) + ": " +
+  const StepWindow& window = parts_.pipeline.window();
+  // With staleness a pull may go before steps that are not decided.
+  const bool goes_before = request.kind == RequestKind::kPull && window.staleness() > 0 &&
+                           window.is_current(request.step);
+  if (!window.may_start(request.step) && !goes_before) {
+    return step + " waits for the decision of step " + std::to_string(window.decided() + 1) + ": " +
            votes_missing("end that step", about);
   }
   const StepState& state = parts_.pipeline.state(request.step);
@@ -241,7 +245,7 @@ std::string Reports::describe_step_missing(const Request& request, ErrorFacts& a
                          std::any_of(runtimes.begin(), runtimes.end(), [&](const auto& runtime) {
                            return !runtime->exchange_at(request.step).missing(request.step).empty();
                          });
-  if (parts_.pipeline.window().is_decided(request.step) && !sums_left) {
+  if (window.is_decided(request.step) && !sums_left) {
     const std::string text =
         waiting_for(parts_.outbox.peers_with_data(), "to take what is due to it", about);
     if (!text.empty()) return step + " is decided, and waits for " + text;

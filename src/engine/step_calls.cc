@@ -45,9 +45,14 @@ Status StepCalls::begin(uint64_t* step) {
         "commit");
   }
   if (!window().has_room()) {
-    return bad_state("step_begin: steps " + std::to_string(window().begun() - 1) + " and " +
-                     std::to_string(window().begun()) +
-                     " are still ending; wait for the older step_end request first");
+    const uint64_t oldest = window().finished() + 1;
+    return bad_state("step_begin: steps " + std::to_string(oldest) +
+                     (window().staleness() == 0 ? " and " : " to ") +
+                     std::to_string(window().begun()) + " are still ending; wait for the " +
+                     (window().staleness() == 0
+                          ? "older step_end request first"
+                          : "step_end request of step " + std::to_string(oldest) +
+                                " first: staleness lets no more be open"));
   }
   *step = parts_.pipeline.begin();
   return {};
@@ -60,7 +65,7 @@ Status StepCalls::pull(uint64_t step, std::span<const parallax_slice_t> slices, 
   const DeviceCalls::Call call = {evaluation ? RequestKind::kEvaluate : RequestKind::kPull,
                                   evaluation ? window().finished() : step, slices};
   bool by_device = false;
-  PARALLAX_RETURN_IF_ERROR(device_calls_.look_at(call, &by_device));
+  PARALLAX_RETURN_IF_ERROR(look_at(call, &by_device));
   if (by_device) {
     PARALLAX_RETURN_IF_ERROR(check_before(call));
     PARALLAX_RETURN_IF_ERROR(device_calls_.post(call, request));
@@ -71,6 +76,19 @@ Status StepCalls::pull(uint64_t step, std::span<const parallax_slice_t> slices, 
     called(step, StepPhase::kPull);
   }
   return {};
+}
+
+// Whether it goes by the devices' calls. With staleness none does: what these keep is by step, of
+// two steps.
+Status StepCalls::look_at(const DeviceCalls::Call& call, bool* by_device) const {
+  PARALLAX_RETURN_IF_ERROR(device_calls_.look_at(call, by_device));
+  if (!*by_device || window().staleness() == 0) return {};
+  return unsupported(std::string(call.kind == RequestKind::kPush     ? "push"
+                                 : call.kind == RequestKind::kReduce ? "reduce"
+                                                                     : "pull") +
+                     ": memory is PARALLAX_MEMORY_CUDA, and the job has a staleness, with which "
+                     "slices lie in host memory; copy them there, or open the job without it")
+      .about_field("memory");
 }
 
 // What can be told of slices whose ids and numbers are on a device yet.
@@ -133,7 +151,7 @@ Status StepCalls::contribute(RequestKind kind, uint64_t step,
   PARALLAX_RETURN_IF_ERROR(check_step(step, kind == RequestKind::kPush ? "push" : "reduce"));
   const DeviceCalls::Call call = {kind, step, slices};
   bool by_device = false;
-  PARALLAX_RETURN_IF_ERROR(device_calls_.look_at(call, &by_device));
+  PARALLAX_RETURN_IF_ERROR(look_at(call, &by_device));
   if (by_device) {
     PARALLAX_RETURN_IF_ERROR(check_before(call));
     PARALLAX_RETURN_IF_ERROR(device_calls_.post(call, request));
@@ -187,7 +205,7 @@ Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
   TakenRequest taken(parts_.requests);
   PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kStepEnd, step));
   parts_.pipeline.end(step, end_);
-  *request = ends_[StepWindow::slot(step)] = taken.keep();
+  *request = ends_[window().calls_slot(step)] = taken.keep();
   called(step, StepPhase::kStepEnd);
   return {};
 }
@@ -196,10 +214,14 @@ Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
 
 Status StepCalls::advance() {
   if (called_.step != 0) {
-    parts_.pipeline.own_time().called(called_.step, called_.phase, parts_.clock.now_ns());
+    // One that is further ahead keeps nobody waiting.
+    if (window().admits(called_.step)) {
+      parts_.pipeline.own_time().called(called_.step, called_.phase, parts_.clock.now_ns());
+    }
     called_.step = 0;
   }
   if (device_calls_.busy()) PARALLAX_RETURN_IF_ERROR(device_calls_.advance());
+  parts_.group.pulls().advance();
   if (!pull_calls_.queue().empty()) pull_calls_.advance();
   contribution_calls_.advance();
   for (uint64_t step = window().next_to_vote(); window().is_ending(step); ++step) {
@@ -258,7 +280,7 @@ std::string said(const HostMap& hosts, const Decision& decision) {
 
 void StepCalls::finish_end(const StepPipeline::Finished& finished) {
   const Decision& decision = parts_.pipeline.state(finished.step).decision;
-  Request* end = std::exchange(ends_[StepWindow::slot(finished.step)], nullptr);
+  Request* end = std::exchange(ends_[window().calls_slot(finished.step)], nullptr);
   end->info = {.size = sizeof end->info,
                .step = finished.step,
                .committed = decision.outcome == Outcome::kCommit ? 1u : 0u,

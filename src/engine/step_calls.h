@@ -7,7 +7,6 @@
 #ifndef PARALLAX_ENGINE_STEP_CALLS_H_
 #define PARALLAX_ENGINE_STEP_CALLS_H_
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -53,9 +52,11 @@ class StepCalls {
                        .requests = parts.requests,
                        .launches = parts.launches,
                        .group = &parts.group},
-                      parts.devices, [this](const DeviceCalls::Call& call, Request* request) {
+                      parts.devices,
+                      [this](const DeviceCalls::Call& call, Request* request) {
                         return take(call, request);
-                      }) {}
+                      }),
+        ends_(parts.pipeline.window().depth()) {}
   StepCalls(const StepCalls&) = delete;
   StepCalls& operator=(const StepCalls&) = delete;
 
@@ -92,6 +93,7 @@ class StepCalls {
                     Request** request);
   Status check_absent(uint64_t step) const;
   Status check_before(const DeviceCalls::Call& call) const;
+  Status look_at(const DeviceCalls::Call& call, bool* by_device) const;
   Status post_pull(const DeviceCalls::Call& call, Request** request, Request* there);
   Status take(const DeviceCalls::Call& call, Request* request);
   void finish_end(const StepPipeline::Finished& finished);
@@ -108,8 +110,8 @@ class StepCalls {
   PullCalls pull_calls_;
   ContributionCalls contribution_calls_;
   DeviceCalls device_calls_;
-  std::vector<PullSlice> pulled_;                       // of the call being made
-  std::array<Request*, StepWindow::kDepth> ends_ = {};  // by slot of the step
+  std::vector<PullSlice> pulled_;  // of the call being made
+  std::vector<Request*> ends_;     // by StepWindow::calls_slot
   Called called_;
   StepEnd end_;  // of the call being made: it is large
 };

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "collectives/host_rows.h"
+#include "group/step_window.h"
 
 namespace parallax {
 
@@ -36,7 +37,8 @@ Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Com
       scratch_(std::make_unique<RowScratch>()),
       table_memory_(columns_, outbox.lending()),
       pulls_(columns_, outbox,
-             options_.early_pull ? options_.early_bytes_min : PullExchange::kNeverEarly) {}
+             options_.early_pull ? options_.early_bytes_min : PullExchange::kNeverEarly,
+             options_.staleness) {}
 
 std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Method method) const {
   // Until they are applied, which is then done in the pass that has asked whether they can be read.
@@ -68,7 +70,7 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
 namespace {
 
 std::unique_ptr<VariableRuntime> new_runtime(uint32_t number, const Variable& variable,
-                                             const View& view) {
+                                             const View& view, size_t sums) {
   auto runtime = std::make_unique<VariableRuntime>(number, variable, view.slots, view.ranks);
   runtime->facts = {.name = variable.name,
                     .rows = variable.rows,
@@ -81,6 +83,7 @@ std::unique_ptr<VariableRuntime> new_runtime(uint32_t number, const Variable& va
                     .placement_pin = variable.pin.placement,
                     .method_pin = variable.pin.method,
                     .on_device = variable.table_memory != PARALLAX_MEMORY_HOST};
+  runtime->sums.resize(sums);
   for (std::unique_ptr<StepSum>& sum : runtime->sums) {
     if (variable.accumulate) sum = std::make_unique<StepSum>(variable);
   }
@@ -107,7 +110,8 @@ Status Group::add(std::span<const Variable* const> variables, uint64_t finished)
   const size_t first = runtimes_.size();
   for (const Variable* variable : variables) {
     if (variable->ids_declared()) with_ids_.push_back(size());
-    runtimes_.push_back(new_runtime(size(), *variable, view_));
+    runtimes_.push_back(
+        new_runtime(size(), *variable, view_, StepWindow(options_.staleness).depth()));
   }
   const auto added = std::span(runtimes_).subspan(first);
   staging_->add(staged_bytes(added));
@@ -217,8 +221,8 @@ std::string Group::device_work() const {
   return "";
 }
 
-Status Group::reserve_sum(VariableRuntime& runtime, uint32_t parity) {
-  if (runtime.sums[parity] != nullptr) return {};
+Status Group::reserve_sum(VariableRuntime& runtime, size_t slot) {
+  if (runtime.sums[slot] != nullptr) return {};
   auto sum = std::make_unique<StepSum>(*runtime.variable);
   if (options_.memory_max_bytes > 0) {
     uint64_t bytes = sum->needed_bytes() + reserved_bytes();
@@ -229,7 +233,7 @@ Status Group::reserve_sum(VariableRuntime& runtime, uint32_t parity) {
     }
   }
   PARALLAX_RETURN_IF_ERROR(sum->reserve());
-  runtime.sums[parity] = std::move(sum);
+  runtime.sums[slot] = std::move(sum);
   ++growth_count_;
   return {};
 }

@@ -53,6 +53,7 @@ struct GroupOptions {
   bool early_pull = true;  // a rank's own choice; and from how many bytes, as PullExchange has it
   uint64_t early_bytes_min = kEarlyBytesMin;
   OpenDevices devices = {};  // for tables in their memory; none: there are no devices
+  uint32_t staleness = 0;    // as StepWindow has it; the same on all ranks
 };
 
 class Group {
@@ -93,8 +94,9 @@ class Group {
   // reserves what they take: between steps, the one after `finished` being the first that they are
   // in. The variables outlive the group. LIMIT.
   Status add(std::span<const Variable* const> variables, uint64_t finished = 0);
-  // A variable's step sum of that parity, where it has none yet, in a step. LIMIT.
-  Status reserve_sum(VariableRuntime& runtime, uint32_t parity);
+  // A variable's step sum of that slot (StepWindow::calls_slot), where it has none yet, in a step.
+  // LIMIT.
+  Status reserve_sum(VariableRuntime& runtime, size_t slot);
   // Times that a step had to reserve memory.
   uint64_t growth_count() const { return growth_count_; }
   // A piece of the initial values; true when all are filled in.

@@ -41,7 +41,7 @@ std::vector<VariableFacts> PlanControl::facts() const {
 }
 
 void PlanControl::add_variables(uint64_t finished) {
-  if (end_ == group_.with_ids().size()) return;
+  if (options_.fixed || end_ == group_.with_ids().size()) return;
   // Before the first step nothing is measured yet; and of a settled plan nothing any more.
   if (settled_ || finished == 0) measure_from(finished + 1);
 }
@@ -171,7 +171,7 @@ void PlanControl::add_entries(Decision* decision) {
 // nor in the decision that may announce its settled plan: it is asked again with the next dense
 // slice.
 uint32_t PlanControl::choose_dense(uint32_t variable) const {
-  if (variable >= group_.size() || (announcing_ && !settled_)) return kNoVariable;
+  if (options_.fixed || variable >= group_.size() || (announcing_ && !settled_)) return kNoVariable;
   const VariableRuntime& runtime = group_.runtime(variable);
   if (!runtime.variable->ids_declared() || runtime.change.step != 0 || runtime.facts.given_dense) {
     return kNoVariable;
@@ -195,6 +195,7 @@ bool PlanControl::fits(const Decision& decision) const {
     return variable < group_.size() && group_.runtime(variable).variable->ids_declared();
   };
   const uint32_t dense = decision.dense_variable;
+  if (options_.fixed && (dense != kNoVariable || decision.entry_count != 0)) return false;
   if (dense != kNoVariable &&
       (!has_ids(dense) || decision.entry_count != 0 || group_.runtime(dense).change.step != 0)) {
     return false;

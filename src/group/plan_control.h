@@ -10,7 +10,8 @@
 // let in after a bounded number of steps, and it is measured on with them.
 //
 // A variable with row ids that gets a dense slice is dense from then on, whatever was measured: the
-// root says so with a decision too. Engine's owner only; nothing blocks.
+// root says so with a decision too. A plan may be fixed instead: it never changes then, as where
+// calls may be more steps ahead than those two (StepWindow). Engine's owner only; nothing blocks.
 #ifndef PARALLAX_GROUP_PLAN_CONTROL_H_
 #define PARALLAX_GROUP_PLAN_CONTROL_H_
 
@@ -30,11 +31,12 @@ class PlanControl {
   struct Options {
     parallax_plan_mode_t mode = PARALLAX_PLAN_AUTO;
     uint32_t after_steps = 8;  // measured
+    bool fixed = false;        // the initial plan stays, and nothing is measured
   };
 
   // Both outlive this.
   PlanControl(Group& group, Migration& migration, Options options)
-      : group_(group), migration_(migration), options_(options) {}
+      : group_(group), migration_(migration), options_(options), settled_(options.fixed) {}
 
   // What a plan is made and explained from, by variable: the group's facts, with what elements
   // cost in its layout. Counted anew at each call, which is seldom: once for a settled plan, by the
@@ -86,7 +88,7 @@ class PlanControl {
   Group& group_;
   Migration& migration_;
   const Options options_;
-  bool settled_ = false;
+  bool settled_;
   // Those that are measured, by place among the variables with ids: what came before is settled,
   // what comes behind waits. The same on all ranks, as is the step since when.
   size_t first_ = 0, end_ = 0;

@@ -81,7 +81,8 @@ bool StepPipeline::decides_by_all() const {
 uint64_t StepPipeline::begin() {
   const uint64_t step = window_.begin();
   state(step).reset(step);
-  own_time_.begin(step);
+  // One that is further ahead keeps nobody waiting.
+  if (window_.admits(step)) own_time_.begin(step);
   return step;
 }
 
@@ -157,7 +158,10 @@ Status StepPipeline::advance(Finished* finished) {
   } else if (parts_.trees[TreeKind::kVote].take_complete()) {
     pass_votes_on();
   }
-  if (step.decided && !step.applying && delivered(step) && staging.readable(step.step)) apply(step);
+  if (step.decided && !step.applying && delivered(step) && parts_.group.pulls().hold() &&
+      staging.readable(step.step)) {
+    apply(step);
+  }
   if (!step.applying || step.applies.left > 0) return {};
   if (step.applies.failed != UINT32_MAX) return rule_failure(step);
   // The updates have run. New plans are laid out, variables whose placement changes with the next

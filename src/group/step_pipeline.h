@@ -94,15 +94,17 @@ class StepPipeline {
     const Clock& clock;
   };
 
-  // A step that was finished just now. Its state stays as it is until the step two after it begins.
+  // A step that was finished just now. Its state stays as it is until a step takes over its slot.
   struct Finished {
     uint64_t step = 0;  // 0: none was
     bool plan_changed = false;
   };
 
   // All parts outlive this.
-  explicit StepPipeline(const Parts& parts)
+  explicit StepPipeline(const Parts& parts, uint32_t staleness = 0)
       : parts_(parts),
+        window_(staleness),
+        states_(window_.depth()),
         all_votes_(parts.group, parts.outbox, ballots_),
         runs_(std::make_unique<LentRuns>(parts.group.columns(), parts.group.runtimes(),
                                          parts.outbox)) {}
@@ -111,8 +113,8 @@ class StepPipeline {
   void add_variables();
 
   const StepWindow& window() const { return window_; }
-  StepState& state(uint64_t step) { return states_[StepWindow::slot(step)]; }
-  const StepState& state(uint64_t step) const { return states_[StepWindow::slot(step)]; }
+  StepState& state(uint64_t step) { return states_[window_.calls_slot(step)]; }
+  const StepState& state(uint64_t step) const { return states_[window_.calls_slot(step)]; }
   // What goes together of the slices of a call.
   LentRuns& runs() const { return *runs_; }
   OwnTime& own_time() { return own_time_; }
@@ -184,7 +186,7 @@ class StepPipeline {
 
   const Parts parts_;
   StepWindow window_;
-  std::array<StepState, StepWindow::kDepth> states_;
+  std::vector<StepState> states_;  // by StepWindow::calls_slot
   Ballots ballots_;
   Vote said_;  // to make one, or to read one: it is large
   AllVotes all_votes_;

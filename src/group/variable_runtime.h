@@ -6,9 +6,9 @@
 #ifndef PARALLAX_GROUP_VARIABLE_RUNTIME_H_
 #define PARALLAX_GROUP_VARIABLE_RUNTIME_H_
 
-#include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "aggregate/step_sum.h"
 #include "base/compute.h"
@@ -80,8 +80,9 @@ struct VariableRuntime {
   std::unique_ptr<Table> table;  // managed only
   Change change;
   std::unique_ptr<Exchange> old_exchange;  // may still be sending: kept one more step
-  // Step sums of a variable that takes micro-batches (accumulate), by step parity; else null.
-  std::array<std::unique_ptr<StepSum>, 2> sums;
+  // Step sums of a variable that takes micro-batches (accumulate), by StepWindow::calls_slot; else
+  // null.
+  std::vector<std::unique_ptr<StepSum>> sums;
   // Applying a step, as a compute job.
   ComputeJob apply_job;
   ReducedGradient gradient;

@@ -35,7 +35,6 @@ namespace parallax {
 namespace {
 
 constexpr uint32_t kTimeoutDefaultMs = 120000;
-constexpr uint32_t kPlanAfterStepsDefault = 8;
 // A library that is busy registers memory, or gives up a communicator.
 constexpr std::chrono::microseconds kForgetAgainAfter(50);
 constexpr int64_t kFlushNs = 500 * kNanosecondsPerMillisecond;
@@ -351,8 +350,7 @@ Status Job::start_engine() {
                              slots_each == 0 ? SlotMap() : SlotMap::of_ranks(world, slots_each)),
           .lease_ns = lease_ns(),
           .plan_mode = static_cast<parallax_plan_mode_t>(options_.plan_mode),
-          .plan_after_steps =
-              options_.plan_after_steps == 0 ? kPlanAfterStepsDefault : options_.plan_after_steps,
+          .plan_after_steps = plan_after_steps_of(options_),
           .pins = pins_of(options_),
           .deterministic = options_.deterministic != 0,
           .memory_max_bytes = options_.memory_max_bytes,
@@ -360,6 +358,7 @@ Status Job::start_engine() {
           .machine = machine_memory(),
           .boards = has_boards_,
           .early_pull = setting("early_pull").number == 0,
+          .staleness = staleness_of(options_),
           .devices = opener(),
           .memory_around = [this](const void* address) { return buffers_.around(address); },
           .buffers = &buffers_,

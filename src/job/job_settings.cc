@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/not_yet.h"
 #include "base/text.h"
+#include "group/step_window.h"
 #include "rendezvous/launcher.h"
 
 namespace parallax {
@@ -110,6 +111,19 @@ Status check_texts(const parallax_options_t& options) {
   return {};
 }
 
+Status check_staleness(const parallax_options_t& options) {
+  if (options.staleness > PARALLAX_STALENESS_MAX && options.staleness != PARALLAX_ASYNC) {
+    return invalid("open: staleness is " + std::to_string(options.staleness) + "; at most " +
+                   std::to_string(PARALLAX_STALENESS_MAX) + " steps, or PARALLAX_ASYNC")
+        .about_field("staleness");
+  }
+  if (options.staleness == 0 || options.deterministic == 0) return {};
+  return invalid(
+             "open: staleness is given, and deterministic is 1; what a pull sees follows from "
+             "timing then: set one of them to 0")
+      .about_field("staleness");
+}
+
 Status parse_pins(const parallax_options_t& options, Pins* pins) {
   return Pins::parse(options.pins == nullptr ? "" : options.pins, options.sparse_as_dense != 0,
                      pins);
@@ -122,6 +136,15 @@ Pins pins_of(const parallax_options_t& options) {
   const Status parsed = parse_pins(options, &pins);
   PARALLAX_CHECK(parsed.ok());
   return pins;
+}
+
+uint32_t plan_after_steps_of(const parallax_options_t& options) {
+  constexpr uint32_t kDefault = 8;
+  return options.plan_after_steps == 0 ? kDefault : options.plan_after_steps;
+}
+
+uint32_t staleness_of(const parallax_options_t& options) {
+  return options.staleness == PARALLAX_ASYNC ? StepWindow::kAsync : options.staleness;
 }
 
 Status check_options(const parallax_options_t& options) {
@@ -162,9 +185,9 @@ Status check_options(const parallax_options_t& options) {
         .about_field("reserved");
   }
   PARALLAX_RETURN_IF_ERROR(
-      refuse_not_yet("open: ", {{"staleness", options.staleness != 0},
-                                {"replicas", options.replicas != 0},
+      refuse_not_yet("open: ", {{"replicas", options.replicas != 0},
                                 {"no_local_aggregation", options.no_local_aggregation != 0}}));
+  PARALLAX_RETURN_IF_ERROR(check_staleness(options));
   Pins pins;
   PARALLAX_RETURN_IF_ERROR(parse_pins(options, &pins));
   constexpr uint32_t kComputeThreadsMax = 256;

@@ -5,6 +5,7 @@
 #ifndef PARALLAX_JOB_JOB_SETTINGS_H_
 #define PARALLAX_JOB_JOB_SETTINGS_H_
 
+#include <cstdint>
 #include <memory>
 
 #include "base/settings.h"
@@ -22,6 +23,8 @@ Status take_settings(parallax_options_t* options, std::unique_ptr<Settings>* set
 Status check_options(const parallax_options_t& options);
 // Of options that were checked.
 Pins pins_of(const parallax_options_t& options);
+uint32_t plan_after_steps_of(const parallax_options_t& options);
+uint32_t staleness_of(const parallax_options_t& options);  // as StepWindow has it
 
 // Of a rank that a launcher started beside others, and that was not told to meet them: it would
 // train a model of its own.

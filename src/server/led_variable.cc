@@ -110,10 +110,16 @@ void LedVariable::begin(uint64_t step, uint32_t dtype) {
   dtypes_ = {several_dtypes_ ? dtype_of(master_) : dtype, dtype_of(master_)};
   dtype_wanted_ = dtype;
   several_dtypes_ = false;
-  for (const uint32_t owner : owners_) asked_of(owner) = {};
   for (HeldElements& each : elements_) each.asked = false;
   if (!by_rows()) return;
   for (HeldRows& each : rows_) each.clear();
+}
+
+bool LedVariable::gives() const {
+  return std::any_of(lists_.begin(), lists_.end(), [this](const HostList& each) {
+    const bool taken = each.step == step_ && (each.taken > 0 || each.asked_for);
+    return taken && (!each.answered || each.unpacked > 0);
+  });
 }
 
 bool LedVariable::take(HostList& list, uint64_t step, bool together) {
@@ -221,9 +227,14 @@ LedVariable::Ask LedVariable::ask(const HostList& list, uint32_t owner) {
     return {.count = 1, .before = elements_[1 - list.form].asked ? 1u : 0u};
   }
   if (fresh_count_ == 0) return {};
-  Ask ask = {.first = offsets_[place],
-             .count = offsets_[place + 1] - offsets_[place],
-             .before = asked.answer.due};
+  const uint32_t count = offsets_[place + 1] - offsets_[place];
+  // It counts what it is asked for in a step until it is asked for another, as a leader may come
+  // back to a step in which others were asked meanwhile.
+  if (count > 0 && asked.step != step_) {
+    asked = {};
+    asked.step = step_;
+  }
+  Ask ask = {.first = offsets_[place], .count = count, .before = asked.answer.due};
   if (fresh_together_ && ask.count > 0) {
     const size_t row_bytes = partition_.row_elements() * bytes_of_dtype(dtypes_[list.form]);
     ask.place = ByteRange::at(rows_[list.form].values() + fresh_[ask.first] * row_bytes,

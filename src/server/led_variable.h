@@ -116,6 +116,8 @@ class LedVariable {
   uint64_t elements_before(uint32_t owner) const;
 
   uint64_t step() const { return step_; }  // of what is held
+  // A list waits for what is held, or an answer that reads it is not packed.
+  bool gives() const;
   bool owes(uint32_t owner) const { return !asked_of(owner).answer.complete(); }
 
  private:
@@ -124,8 +126,9 @@ class LedVariable {
     uint64_t first = 0, end = 0;
     uint32_t area = 0;
   };
-  // What an owner was asked for in this step, and has answered.
+  // What an owner was asked for in the step that it was asked for last, and has answered.
   struct Asked {
+    uint64_t step = 0;
     AnswerProgress answer;   // rows; elements of the dense variable
     uint64_t early_end = 0;  // the rows before it come in the order that was said
     uint32_t listed = 0;     // rows since all that was asked for had come

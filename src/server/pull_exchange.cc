@@ -6,15 +6,16 @@
 
 namespace parallax {
 
-PullExchange::PullExchange(const Columns& columns, Outbox& outbox, uint64_t early_bytes_min)
+PullExchange::PullExchange(const Columns& columns, Outbox& outbox, uint64_t early_bytes_min,
+                           uint32_t staleness)
     : columns_(columns),
       // Where owners place rows, these are not asked for early: a place follows the order of
       // asking.
-      early_(early_bytes_min != kNeverEarly && columns.host_count() > 1 &&
+      early_(early_bytes_min != kNeverEarly && columns.host_count() > 1 && staleness == 0 &&
              outbox.remote_writes() == nullptr),
-      source_(columns, outbox, variables_),
-      leader_(columns, outbox, variables_, early_),
-      owner_(columns, outbox, variables_, early_ ? early_bytes_min : kNeverEarly) {}
+      source_(columns, outbox, variables_, staleness == 0),
+      leader_(columns, outbox, variables_, early_, staleness > 0),
+      owner_(columns, outbox, variables_, early_ ? early_bytes_min : kNeverEarly, staleness) {}
 
 PullExchange::~PullExchange() {
   for (uint32_t id = 0; id < variables_.all().size(); ++id) remove_variable(id);

@@ -14,6 +14,12 @@
 // PullLeader, PullOwner). Owners answer as of step - 1 applied, and hold back the answer to what is
 // asked earlier.
 //
+// With a staleness of s (StepWindow) they answer once step - 1 - s is applied. Then ranks of a host
+// pull for several steps at a time, and tables change while pulls are under way. So a leader takes
+// up another step's pull when what it holds of one is given out; tables are not read in place, and
+// answers neither placed nor given early; and an update waits until no answer is read out of the
+// tables, as answers wait until it is over (hold).
+//
 // A section is taken if it is the next one due of its sender: what it asks for is the sender's to
 // ask for, what it answers is the sender's to answer for, was asked of it, and comes once. Pieces
 // that are merely counted need not be the right ones, and one that comes twice would be found where
@@ -47,7 +53,8 @@ class PullExchange {
   // (PullOwner); kNeverEarly, or where the transport has remote writes: this rank neither asks nor
   // answers before the step before is decided. A rank's own choice.
   static constexpr uint64_t kNeverEarly = PullOwner::kNeverEarly;
-  PullExchange(const Columns& columns, Outbox& outbox, uint64_t early_bytes_min = kNeverEarly);
+  PullExchange(const Columns& columns, Outbox& outbox, uint64_t early_bytes_min = kNeverEarly,
+               uint32_t staleness = 0);
   ~PullExchange();
   PullExchange(const PullExchange&) = delete;
   PullExchange& operator=(const PullExchange&) = delete;
@@ -88,8 +95,13 @@ class PullExchange {
   void decided(uint64_t step) { leader_.decided(step); }
   // The counters of the step before the last are this one's now.
   void open(uint64_t step) { leader_.open(step); }
-  // The owner has applied `step`: pulls of step + 1 may be answered.
+  // Nothing more is answered out of the tables until applied(); true once no answer is read out of
+  // them any more. To be called until then, before they change.
+  [[nodiscard]] bool hold() { return owner_.hold(); }
+  // The owner has applied `step`: pulls of step + 1 + staleness may be answered.
   void applied(uint64_t step);
+  // Pulls that wait for others' answers to have left may go on. To be called in every pass.
+  void advance() { leader_.advance(); }
 
   // This rank's pulls may be asked for as soon as it has ended the step before.
   bool early() const { return early_; }

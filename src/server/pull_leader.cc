@@ -11,8 +11,12 @@
 namespace parallax {
 
 PullLeader::PullLeader(const Columns& columns, Outbox& outbox, const PulledVariables& variables,
-                       bool early)
-    : columns_(columns), outbox_(outbox), variables_(variables), early_(early) {
+                       bool early, bool several_steps)
+    : columns_(columns),
+      outbox_(outbox),
+      variables_(variables),
+      early_(early),
+      several_steps_(several_steps) {
   if (!columns.is_leader()) return;
   pulls_.resize(columns.locals().size());
   whole_.reserve(pulls_.size());
@@ -20,11 +24,13 @@ PullLeader::PullLeader(const Columns& columns, Outbox& outbox, const PulledVaria
 }
 
 // A rank ends a step when its pulls are answered. One that comes for an ended step, in part or
-// whole, would be asked for among those of the next.
+// whole, would be asked for among those of the next. It may pull for a later one before its end is
+// told, with staleness.
 bool PullLeader::end_local(uint32_t from, uint64_t step) {
   if (pulls_.empty()) return true;
   Pull& pull = pulls_[columns_.local_of(from)];
-  if (pull.phase != Pull::Phase::kNone) return false;
+  const bool later = several_steps_ && pull.step > step;
+  if (pull.phase != Pull::Phase::kNone && !later) return false;
   pull.ended = step;
   if (early_) ask_those_whole();
   return true;
@@ -88,7 +94,7 @@ bool PullLeader::begin(Pull& pull, const SectionHeader& header) const {
 // Early: the step before has ended at every rank of the host, so that none pulls for it any more,
 // and what it pulled is forgotten.
 bool PullLeader::may_ask(uint64_t step) const {
-  if (step == startable_) return true;
+  if (step == startable_ || several_steps_) return true;
   return early_ && step == startable_ + 1 && step <= opened_ &&
          std::all_of(pulls_.begin(), pulls_.end(),
                      [&](const Pull& each) { return each.ended >= startable_; });
@@ -116,7 +122,9 @@ bool PullLeader::ask(uint32_t local) {
   for (; pull.asked < pull.variables.size(); ++pull.asked) {
     PulledVariable& variable = *variables_.find(pull.variables[pull.asked]);
     LedVariable::HostList& list = variable.led.list(local);
-    if (!variable.led.take(list, pull.step, outbox_.remote_writes() != nullptr)) return false;
+    // Of another step: what is held goes, once nobody is given it any more.
+    if (several_steps_ && variable.led.step() != pull.step && variable.led.gives()) return false;
+    if (!variable.led.take(list, pull.step, remote_writes() != nullptr)) return false;
     ask_owners(variable, list);
     if (variable.led.complete(list)) --pull.left;
   }
@@ -148,7 +156,7 @@ void PullLeader::ask_owners(PulledVariable& variable, LedVariable::HostList& lis
 }
 
 void PullLeader::know_places(PulledVariable& variable) {
-  RemoteWrites* const writes = outbox_.remote_writes();
+  RemoteWrites* const writes = remote_writes();
   if (writes == nullptr || !variable.led.led()) return;
   for (const LedVariable::Form form : {LedVariable::kFirst, LedVariable::kMaster}) {
     const ByteRange area = variable.led.row_area(form);
@@ -158,7 +166,7 @@ void PullLeader::know_places(PulledVariable& variable) {
 
 // What an owner still writes there, it writes to memory that is none: its device is told so.
 void PullLeader::forget_places(PulledVariable& variable) {
-  RemoteWrites* const writes = outbox_.remote_writes();
+  RemoteWrites* const writes = remote_writes();
   if (writes == nullptr || !variable.led.led()) return;
   for (const uint32_t owner : variable.led.owners()) {
     while (const uint32_t area = variable.led.take_over(owner, true)) writes->unshare(area);
@@ -172,7 +180,7 @@ void PullLeader::forget_places(PulledVariable& variable) {
 // Control, which goes ahead of data: the owner has it before it is asked.
 void PullLeader::offer_place(PulledVariable& variable, uint32_t owner, const LedVariable::Ask& ask,
                              const Send& asking) {
-  RemoteWrites* const writes = outbox_.remote_writes();
+  RemoteWrites* const writes = remote_writes();
   SharedPart shared;
   if (writes == nullptr || owner == columns_.rank() || ask.place.bytes < kPlacedBytesMin ||
       !variable.led.may_offer(owner) || writes->piece_bytes_max(owner) == 0 ||
@@ -202,7 +210,7 @@ bool PullLeader::on_values_host(uint32_t from, const Section& section) {
     return false;
   }
   while (const uint32_t area = variable->led.take_over(from)) {
-    if (outbox_.remote_writes() != nullptr) outbox_.remote_writes()->unshare(area);
+    if (remote_writes() != nullptr) remote_writes()->unshare(area);
   }
   for (uint32_t local = 0; local < pulls_.size(); ++local) answer_if_complete(local, *variable);
   if (!whole_.empty()) ask_those_whole();

@@ -9,7 +9,8 @@
 // what is under way is answered keeps those behind it waiting, so that it is never starved; it
 // waits for owners alone. A pull of a step whose predecessor this rank does not know to be decided
 // waits for that too, or, early, for all ranks of the host to have ended it: until then they may
-// pull for the step before.
+// pull for the step before. With staleness it waits for neither, but where rows of another step are
+// held, for these to be answered and out of the way.
 #ifndef PARALLAX_SERVER_PULL_LEADER_H_
 #define PARALLAX_SERVER_PULL_LEADER_H_
 
@@ -25,12 +26,17 @@ namespace parallax {
 class PullLeader {
  public:
   // All outlive this object.
-  PullLeader(const Columns& columns, Outbox& outbox, const PulledVariables& variables, bool early);
+  // `several_steps`: ranks of the host pull for several steps at a time.
+  PullLeader(const Columns& columns, Outbox& outbox, const PulledVariables& variables, bool early,
+             bool several_steps);
 
   // As PullExchange has them.
   [[nodiscard]] bool end_local(uint32_t from, uint64_t step);
   void decided(uint64_t step);
   void open(uint64_t step);
+  void advance() {
+    if (several_steps_ && !whole_.empty()) ask_those_whole();
+  }
   void add_missing(std::vector<uint32_t>* owners) const;
 
   // Its memory of rows is, or is no longer, such that owners may place values there, where the
@@ -57,6 +63,9 @@ class PullLeader {
 
   [[nodiscard]] bool begin(Pull& pull, const SectionHeader& header) const;
   bool may_ask(uint64_t step) const;
+  // Where owners may place values: not with staleness, where an owner may be asked for another step
+  // before it knows that what it has placed is read.
+  RemoteWrites* remote_writes() const { return several_steps_ ? nullptr : outbox_.remote_writes(); }
   void ask_those_whole();
   [[nodiscard]] bool ask(uint32_t local);
   void ask_owners(PulledVariable& variable, LedVariable::HostList& list);
@@ -71,6 +80,7 @@ class PullLeader {
   Outbox& outbox_;
   const PulledVariables& variables_;
   const bool early_;
+  const bool several_steps_;
   uint64_t startable_ = 1;       // the step that ranks may pull for
   uint64_t opened_ = 2;          // the last step that has counters
   std::vector<Pull> pulls_;      // by local rank

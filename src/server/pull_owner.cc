@@ -33,6 +33,7 @@ constexpr uint32_t kEarlyRowsMax = Outbox::kControlBytesMax * 8;
 void PullOwner::reserve(size_t variables, const PulledVariable& added) {
   // At most one list of a host and variable waits.
   waiting_.reserve(variables * columns_.host_count());
+  if (staleness_ > 0) answering_.reserve(variables * columns_.host_count());
   if (columns_.host_count() == 1 || early_bytes_min_ == kNeverEarly) return;
   unsifted_.reserve(variables * columns_.host_count());
   for (const Asked& each : added.asked) {
@@ -93,7 +94,7 @@ bool PullOwner::on_pull_host(uint32_t from, const Section& section) {
   }
   asked.position.advance(header.step, variable->by_rows() ? header.count : 1);
   // Else rows would be older than the pull's step, or the shard has not moved here yet.
-  if (applied_ + 1 >= header.step && variable->table != nullptr) {
+  if (may_answer(header.step) && variable->table != nullptr) {
     answer(*variable, host);
   } else if (!asked.waiting) {
     asked.waiting = true;
@@ -111,7 +112,9 @@ bool PullOwner::go_on(const PulledVariable& variable, Asked& asked, const Sectio
   // Nothing is under way: what comes is a new list, of the same step or a later one. It may still
   // be among those that wait, if all of it was answered early.
   if (!asked.dense && asked.answered == asked.count && asked.unpacked == 0) {
-    if (header.step < asked.step || !may_travel_as(dtype, variable.master)) return false;
+    // Of one that is not over; of several that are open, with staleness, in any order.
+    if (header.step < asked.step && staleness_ == 0) return false;
+    if (!may_travel_as(dtype, variable.master)) return false;
     asked.step = header.step;
     asked.dtype = dtype;
     asked.count = asked.answered = asked.sifted = 0;
@@ -210,8 +213,8 @@ bool PullOwner::sift(PulledVariable& variable, uint32_t host, const RowIndex& ch
 }
 
 // Packed straight out of the table, as late as may be: the next update needs the vote of ranks that
-// still wait for these values, so they stay as they are until they are packed. Ahead of pushes:
-// whoever waits for them has not pushed yet.
+// still wait for these values, or, with staleness, waits for them itself (hold), so they stay as
+// they are until they are packed. Ahead of pushes: whoever waits for them has not pushed yet.
 Send PullOwner::new_answer(const PulledVariable& variable, uint32_t host) const {
   const Asked& asked = variable.asked[host];
   Send send = pull_send(SectionKind::kValuesHost, Encoding::kValues, variable.id, asked.step);
@@ -230,6 +233,10 @@ void PullOwner::answer(PulledVariable& variable, uint32_t host) {
   // behind it.
   if (asked.behind && asked.unpacked > 0) outbox_.hasten(leader_of(host), &asked.unpacked);
   asked.behind = false;
+  if (staleness_ > 0 && !asked.answering) {
+    asked.answering = true;
+    answering_.emplace_back(variable.id, host);
+  }
   Send send = new_answer(variable, host);
   if (!asked.dense) return answer_rows(variable, host, send, asked.count - asked.answered);
   const Range range = variable.partition.range_of(columns_.rank());
@@ -308,15 +315,27 @@ void PullOwner::answer_from(DeviceStore& store, PulledVariable& variable, uint32
               .send = send});
 }
 
+bool PullOwner::hold() {
+  if (staleness_ == 0) return true;
+  held_ = true;
+  std::erase_if(answering_, [this](const auto& each) {
+    Asked& asked = variables_.find(each.first)->asked[each.second];
+    asked.answering = asked.unpacked > 0;
+    return !asked.answering;
+  });
+  return answering_.empty();
+}
+
 void PullOwner::applied(uint64_t step) {
   applied_ = step;
+  held_ = false;
   size_t kept = 0;
   for (size_t i = 0; i < waiting_.size(); ++i) {
     const auto [number, host] = waiting_[i];
     PulledVariable* variable = variables_.find(number);
     // Mirrored since, or mirrored and sharded again: the list went with its memory.
     if (variable == nullptr || !variable->asked[host].waiting) continue;
-    if (variable->asked[host].step <= step + 1 && variable->table != nullptr) {
+    if (may_answer(variable->asked[host].step) && variable->table != nullptr) {
       variable->asked[host].waiting = false;
       answer(*variable, host);
     } else {
@@ -338,7 +357,7 @@ void PullOwner::tell_neighbours(const SectionHeader& header, std::span<const std
 // With a step that is applied, and not with the commit before: then every rank has the variables.
 // One that has not mapped a table by the time it pulls asks for rows by messages.
 void PullOwner::tell_of_tables() {
-  if (columns_.host_count() > 1) return;
+  if (columns_.host_count() > 1 || staleness_ > 0) return;
   const uint64_t step = applied_ + 1;
   for (const uint32_t id : untold_) {
     const PulledVariable* const variable = variables_.find(id);

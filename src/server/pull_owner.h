@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // PullOwner: what the leaders of this rank's column ask it for, each for its host, and the answers.
-// An answer is as of the step before the pull's applied here; what is asked earlier waits for that.
+// An answer is as of the step before the pull's applied here, or, with staleness, of one that is so
+// many before that; what is asked earlier waits for it.
 // What a host asks for is listed until it is answered. The list goes on while any of it is not, up
 // to its bound, and begins anew when all is: a leader that keeps to what it has room for
 // (asked_rows_max) always finds room here.
@@ -35,15 +36,17 @@ class PullOwner {
   // own; kNeverEarly: none are.
   static constexpr uint64_t kNeverEarly = UINT64_MAX;
   PullOwner(const Columns& columns, Outbox& outbox, const PulledVariables& variables,
-            uint64_t early_bytes_min)
+            uint64_t early_bytes_min, uint32_t staleness)
       : columns_(columns),
         outbox_(outbox),
         variables_(variables),
-        early_bytes_min_(early_bytes_min) {}
+        early_bytes_min_(early_bytes_min),
+        staleness_(staleness) {}
 
   // Makes room for what may wait of so many variables, and of the one that was added.
   void reserve(size_t variables, const PulledVariable& added);
   // As PullExchange has them.
+  [[nodiscard]] bool hold();
   void applied(uint64_t step);
   void has_table(const PulledVariable& variable) { untold_.push_back(variable.id); }
   // changed(variable): the rows that `step`, the one after the last that was applied, changes here
@@ -78,6 +81,7 @@ class PullOwner {
  private:
   using Asked = PulledVariable::Asked;
 
+  bool may_answer(uint64_t step) const { return !held_ && applied_ + 1 + staleness_ >= step; }
   [[nodiscard]] bool go_on(const PulledVariable& variable, Asked& asked,
                            const SectionHeader& header);
   [[nodiscard]] bool list_rows(PulledVariable& variable, uint32_t host, const Section& section);
@@ -100,12 +104,15 @@ class PullOwner {
   Outbox& outbox_;
   const PulledVariables& variables_;
   const uint64_t early_bytes_min_;
+  const uint32_t staleness_;
   uint64_t early_rows_ = 0;
   std::vector<uint32_t> late_;  // while a list is parted
   uint64_t applied_ = 0;
+  bool held_ = false;                                                // since hold()
   using VariableHosts = std::vector<std::pair<uint32_t, uint32_t>>;  // (variable, host)
   VariableHosts waiting_;                                            // held back
   VariableHosts unsifted_;        // of those: early rows are to be looked for
+  VariableHosts answering_;       // with staleness: answers may not all be packed
   std::vector<uint32_t> untold_;  // variables of whose tables here nobody knows yet
   bool lets_read_ = false;        // some table, at some time
   uint64_t told_ = 0;             // the last step that they were said to be current for

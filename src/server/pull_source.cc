@@ -10,11 +10,12 @@
 
 namespace parallax {
 
-PullSource::PullSource(const Columns& columns, Outbox& outbox, const PulledVariables& variables)
+PullSource::PullSource(const Columns& columns, Outbox& outbox, const PulledVariables& variables,
+                       bool in_place)
     : columns_(columns),
       outbox_(outbox),
       variables_(variables),
-      reader_(columns, outbox),
+      reader_(columns, outbox, in_place),
       asked_(columns.count()) {
   slices_.reserve(PARALLAX_SLICES_MAX);
   active_variables_.reserve(PARALLAX_SLICES_MAX);

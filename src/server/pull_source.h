@@ -23,8 +23,9 @@ namespace parallax {
 
 class PullSource {
  public:
-  // All outlive this object.
-  PullSource(const Columns& columns, Outbox& outbox, const PulledVariables& variables);
+  // All outlive this object. `in_place`: tables are read where they lie, where that can be.
+  PullSource(const Columns& columns, Outbox& outbox, const PulledVariables& variables,
+             bool in_place);
 
   // As PullExchange has them.
   void start(uint64_t step, std::span<const PullSlice> slices);

@@ -118,6 +118,7 @@ struct PulledVariable {
     bool behind = false;                 // sends of the list lie behind other data
     bool dense = false;                  // the whole range is asked for, not rows
     bool waiting = false;                // for the step before to be applied here
+    bool answering = false;              // among PullOwner's, with staleness
     std::unique_ptr<PullPlaces> places;  // once one was offered
   };
 

@@ -73,9 +73,10 @@ void ask_for(const std::byte* row, uint64_t bytes) {
 
 }  // namespace
 
-TableReader::TableReader(const Columns& columns, Outbox& outbox)
+TableReader::TableReader(const Columns& columns, Outbox& outbox, bool used)
     : columns_(columns),
       outbox_(outbox),
+      used_(used),
       current_(reads_host() ? columns.world() : 0),
       shards_(current_.size()) {
   if (!reads_host()) return;

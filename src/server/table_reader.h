@@ -26,8 +26,8 @@ namespace parallax {
 
 class TableReader final : public LentReader {
  public:
-  // Both outlive this object.
-  TableReader(const Columns& columns, Outbox& outbox);
+  // Both outlive this object. `used`: else it reads nothing.
+  TableReader(const Columns& columns, Outbox& outbox, bool used);
   ~TableReader();
   TableReader(const TableReader&) = delete;
   TableReader& operator=(const TableReader&) = delete;
@@ -63,7 +63,7 @@ class TableReader final : public LentReader {
     uint32_t seen = 0;
   };
 
-  bool reads_host() const { return columns_.host_count() == 1; }
+  bool reads_host() const { return used_ && columns_.host_count() == 1; }
   bool is_current(const PulledVariable& variable) const;
   const std::byte* find(const PulledVariable& variable, uint32_t owner) const;
   enum class Found : uint8_t { kAll, kBeingWritten, kGone };
@@ -77,6 +77,7 @@ class TableReader final : public LentReader {
 
   const Columns& columns_;
   Outbox& outbox_;
+  const bool used_;
   std::vector<uint64_t> current_;  // by rank: the step that may read its tables
   uint64_t step_ = 0;
   std::vector<Reading> readings_;

@@ -35,7 +35,6 @@ static void not_yet_refused(parallax_job_t *job) {
 #define PARALLAX_NOT_YET(field, value)                        \
   o = (parallax_options_t){.size = sizeof o, .field = value}; \
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &none), PARALLAX_UNSUPPORTED, #field)
-  PARALLAX_NOT_YET(staleness, 1);
   PARALLAX_NOT_YET(replicas, 1);
   PARALLAX_NOT_YET(no_local_aggregation, 1);
 #undef PARALLAX_NOT_YET

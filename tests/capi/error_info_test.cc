@@ -52,11 +52,11 @@ TEST(ErrorInfo, NamesTheFieldOfAnArgument) {
   ASSERT_EQ(parallax_open(&options, &job), PARALLAX_INVALID);
   EXPECT_STREQ(last_info().field, "lease_ms");
   options = sized<parallax_options_t>();
-  options.staleness = PARALLAX_ASYNC;
+  options.replicas = 1;
   ASSERT_EQ(parallax_open(&options, &job), PARALLAX_UNSUPPORTED);
   const parallax_error_info_t info = last_info();
   EXPECT_EQ(info.status, PARALLAX_UNSUPPORTED);
-  EXPECT_STREQ(info.field, "staleness");
+  EXPECT_STREQ(info.field, "replicas");
   EXPECT_STREQ(info.host, "");
   EXPECT_EQ(info.rank, PARALLAX_NO_RANK);
   EXPECT_EQ(info.peer, PARALLAX_NO_RANK);

@@ -278,25 +278,46 @@ std::string Oracle::compare(const float* got, const float* want, const double* b
   return "";
 }
 
-std::string Oracle::check_rows(uint64_t step, uint32_t variable, const std::vector<int64_t>& ids,
+// The last of them is told of.
+std::string Oracle::compare_after(Commits commits, uint32_t variable, uint64_t at, const float* got,
+                                  uint64_t count, const std::string& what) {
+  std::string wrong;
+  for (uint64_t step = commits.last + 1; step-- > commits.first;) {
+    const Values& mine = values_after(step)[variable];
+    std::string differs = compare(
+        got, &mine.value[at], &mine.bound[at], count,
+        "value after step " + std::to_string(step) + " of " + scenario_.names[variable] + what);
+    if (differs.empty()) return "";
+    if (step == commits.last) wrong = std::move(differs);
+  }
+  if (commits.first < commits.last) {
+    wrong += ", or as after an earlier one from " + std::to_string(commits.first) + " on";
+  }
+  return wrong;
+}
+
+std::string Oracle::check_rows(Commits commits, uint32_t variable, const std::vector<int64_t>& ids,
                                const float* values) {
-  const Values& mine = values_after(step)[variable];
   const uint64_t width = scenario_.variables[variable].row_elements;
   for (size_t i = 0; i < ids.size(); ++i) {
     const uint64_t at = static_cast<uint64_t>(ids[i]) * width;
-    const std::string wrong =
-        compare(values + i * width, &mine.value[at], &mine.bound[at], width,
-                "value after step " + std::to_string(step) + " of " + scenario_.names[variable] +
-                    " row " + std::to_string(ids[i]));
+    std::string wrong = compare_after(commits, variable, at, values + i * width, width,
+                                      " row " + std::to_string(ids[i]));
     if (!wrong.empty()) return wrong;
   }
   return "";
 }
 
-std::string Oracle::check_dense(uint64_t step, uint32_t variable, const float* values) {
-  const Values& mine = values_after(step)[variable];
-  return compare(values, mine.value.data(), mine.bound.data(), mine.value.size(),
-                 "value after step " + std::to_string(step) + " of " + scenario_.names[variable]);
+std::string Oracle::check_dense(Commits commits, uint32_t variable, const float* values,
+                                bool of_owners) {
+  const uint64_t elements = scenario_.elements(variable);
+  if (!of_owners) return compare_after(commits, variable, 0, values, elements, "");
+  for (uint64_t at = 0; at < elements; ++at) {
+    std::string wrong = compare_after(commits, variable, at, values + at, 1,
+                                      ", from element " + std::to_string(at) + " on,");
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
 }
 
 std::string Oracle::check_reduced_dense(uint64_t step, uint32_t variable, const float* values) {

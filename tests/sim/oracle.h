@@ -39,10 +39,15 @@ class Oracle {
   const Reduced& reduced(uint64_t step, uint32_t variable);
   const StepOutcome& outcome(uint64_t step);
 
-  // "" if right, else what is wrong. Values are those after the commit of `step`.
-  std::string check_rows(uint64_t step, uint32_t variable, const std::vector<int64_t>& ids,
+  // The commits that values may be as of: all up to one of these.
+  struct Commits {
+    uint64_t first = 0, last = 0;
+  };
+  // "" if right, else what is wrong. Each row is as of one of the commits; dense values all are as
+  // of one, or, of owners that each have applied what they have, each element.
+  std::string check_rows(Commits commits, uint32_t variable, const std::vector<int64_t>& ids,
                          const float* values);
-  std::string check_dense(uint64_t step, uint32_t variable, const float* values);
+  std::string check_dense(Commits commits, uint32_t variable, const float* values, bool of_owners);
   std::string check_reduced_dense(uint64_t step, uint32_t variable, const float* values);
   std::string check_reduced_rows(uint64_t step, uint32_t variable, const std::vector<int64_t>& ids,
                                  const std::vector<float>& values);
@@ -74,6 +79,8 @@ class Oracle {
     float scale;
   };
   void update(const Update& with, uint64_t at, Values* values) const;
+  std::string compare_after(Commits commits, uint32_t variable, uint64_t at, const float* got,
+                            uint64_t count, const std::string& what);
   std::string compare(const float* got, const float* want, const double* bound, uint64_t count,
                       const std::string& what) const;
 

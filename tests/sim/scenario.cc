@@ -328,6 +328,7 @@ std::string Scenario::describe() const {
           " numbers=" + draws[static_cast<size_t>(numbers)] + " steps=" + std::to_string(steps) +
           (pipelined ? " pipelined" : "") + (waits_in_step ? " waits" : "") +
           (late_jobs ? " late_jobs" : "") + (early ? " early" : "") +
+          (staleness > 0 ? " staleness=" + std::to_string(staleness) : "") +
           " message_bytes_max=" + std::to_string(sim.message_bytes_max) +
           " lease=" + std::to_string(lease_ns / kMillisecond) + "ms variables=[";
   for (uint32_t i = 0; i < variables.size(); ++i) {

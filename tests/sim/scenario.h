@@ -5,6 +5,7 @@
 #ifndef PARALLAX_TESTS_SIM_SCENARIO_H_
 #define PARALLAX_TESTS_SIM_SCENARIO_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -64,6 +65,7 @@ struct Scenario {
   bool pipelined = false;       // a step begins while the last one still ends
   bool waits_in_step = false;   // reduces are waited for before step_end
   bool early = true;            // pulls are asked for and answered early, however few rows
+  uint32_t staleness = 0;       // as StepWindow has it
   bool exits_at_once = false;   // a rank's process ends with the first call that fails
   uint32_t rates_groups = 0;    // that variables name, and steps may have rates of
   std::vector<bool> own_rules;  // by variable: its rule is a function of the caller's
@@ -96,6 +98,10 @@ struct Scenario {
   }
   uint64_t elements(uint32_t variable) const {
     return variables[variable].rows * variables[variable].row_elements;
+  }
+  // What a pull of the step may see first, of commits: it may see those up to the step before.
+  uint64_t oldest_seen(uint64_t step) const {
+    return step - 1 - std::min<uint64_t>(step - 1, staleness);
   }
   bool bitwise() const { return deterministic || numbers == Numbers::kExact; }
 

@@ -40,10 +40,11 @@ SimJob::SimJob(Scenario scenario, FaultPlan plan)
       oracle_(scenario_) {
   world_.faults().set_plan(plan_);
   world_.faults().set_disguise(disguise);
+  pacing_.ended.resize(scenario_.world);
   const View view = first_view(scenario_.hosts, 1, scenario_.slots);
   for (uint32_t rank = 0; rank < scenario_.world; ++rank) {
     world_.faults().set_phase(rank, kPhases.front());
-    ranks_.push_back(std::make_unique<SimRank>(world_, scenario_, view, oracle_, rank));
+    ranks_.push_back(std::make_unique<SimRank>(world_, scenario_, view, oracle_, pacing_, rank));
     world_.attach(rank, ranks_.back().get());
   }
 }
@@ -73,6 +74,7 @@ SimVerdict SimJob::run() {
   verdict_.messages = world_.network().messages_count();
   verdict_.across_bytes = world_.network().across_bytes();
   verdict_.end_ns = world_.now_ns();
+  verdict_.most_ahead = pacing_.most_ahead;
   for (const auto& rank : ranks_) {
     verdict_.pulls_checked += rank->pulls_checked();
     verdict_.reduces_checked += rank->reduces_checked();
@@ -201,8 +203,7 @@ void SimJob::judge_steps() {
   }
 }
 
-SimVerdict run_seed(uint64_t seed) {
-  Scenario scenario = make_scenario(seed, {});
+FaultPlan faults_of(uint64_t seed, const Scenario& scenario) {
   FaultPlanOptions options;
   options.seed = seed;
   options.host_of = scenario.hosts.host_of;
@@ -217,8 +218,13 @@ SimVerdict run_seed(uint64_t seed) {
   options.faults_max = place == 7 ? 0 : 3;
   options.fatal = place != 2 && place != 6;
   if (kTurns[place] != UINT64_MAX) options.turn = seed / 8 * 5 + kTurns[place];
-  SimJob job(std::move(scenario), FaultPlan::generate(options));
-  return job.run();
+  return FaultPlan::generate(options);
+}
+
+SimVerdict run_seed(uint64_t seed) {
+  Scenario scenario = make_scenario(seed, {});
+  FaultPlan plan = faults_of(seed, scenario);
+  return SimJob(std::move(scenario), std::move(plan)).run();
 }
 
 }  // namespace parallax::simtest

@@ -32,6 +32,7 @@ struct SimVerdict {
   uint64_t collectives_checked = 0;
   uint64_t steps_ended = 0;
   uint64_t early_rows = 0;  // answered before their step was applied
+  uint64_t most_ahead = 0;  // Pacing
   uint32_t finished_ranks = 0;
   uint32_t failed_ranks = 0;
   int64_t end_ns = 0;
@@ -58,12 +59,14 @@ class SimJob {
   FaultPlan plan_;
   SimWorld world_;
   Oracle oracle_;
+  Pacing pacing_;
   std::vector<std::unique_ptr<SimRank>> ranks_;
   SimVerdict verdict_;
 };
 
-// The scenario and faults of a seed.
+// The scenario of a seed, and faults drawn from it for such a one.
 SimVerdict run_seed(uint64_t seed);
+FaultPlan faults_of(uint64_t seed, const Scenario& scenario);
 
 }  // namespace parallax::simtest
 

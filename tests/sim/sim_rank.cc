@@ -46,16 +46,18 @@ EngineOptions engine_options(const Scenario& scenario, const View& view, uint32_
   options.deterministic = scenario.deterministic;
   options.early_pull = scenario.early;
   options.early_bytes_min = 1;
+  options.staleness = scenario.staleness;
   return options;
 }
 
 }  // namespace
 
 SimRank::SimRank(SimWorld& world, const Scenario& scenario, const View& view, Oracle& oracle,
-                 uint32_t rank)
+                 Pacing& pacing, uint32_t rank)
     : world_(world),
       scenario_(scenario),
       oracle_(oracle),
+      pacing_(pacing),
       rank_(rank),
       compute_(world, rank, scenario.late_jobs),
       engine_(std::make_unique<Engine>(engine_options(scenario, view, rank), world.transport(rank),
@@ -314,7 +316,9 @@ Status SimRank::post_end(const Op& op, Call* call) {
   options.clip_norm = choice.clip_norm;
   options.found_inf = choice.found_inf_rank == rank_ ? 1 : 0;
   options.absent = choice.absent[rank_] ? 1 : 0;
-  return engine_->step_calls().end(op.step, options, &call->request);
+  const Status ended = engine_->step_calls().end(op.step, options, &call->request);
+  if (ended.ok()) pacing_.ended[rank_] = op.step;
+  return ended;
 }
 
 Status SimRank::post_broadcast(const Op& op, Call* call) {
@@ -403,12 +407,15 @@ void SimRank::check(Call& call) {
 }
 
 void SimRank::check_pull(const Call& call) {
+  pacing_.pulled(call.step);
+  const Oracle::Commits commits = {scenario_.oldest_seen(call.step), call.step - 1};
   for (size_t i = 0; i < call.slices.size(); ++i) {
     const uint32_t variable = variables_[call.slices[i].variable];
     const float* values = call.values[i].data();
     const std::string wrong = scenario_.ids(variable)
-                                  ? oracle_.check_rows(call.step - 1, variable, call.ids[i], values)
-                                  : oracle_.check_dense(call.step - 1, variable, values);
+                                  ? oracle_.check_rows(commits, variable, call.ids[i], values)
+                                  : oracle_.check_dense(commits, variable, values,
+                                                        scenario_.plan_mode == PARALLAX_PLAN_PS);
     if (!wrong.empty()) error("pull of step " + std::to_string(call.step) + ": " + wrong);
     ++pulls_checked_;
   }

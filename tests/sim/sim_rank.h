@@ -6,6 +6,7 @@
 #ifndef PARALLAX_TESTS_SIM_SIM_RANK_H_
 #define PARALLAX_TESTS_SIM_SIM_RANK_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -52,11 +53,23 @@ struct Op {
   std::vector<uint32_t> list;
 };
 
+// How far the ranks of a job have come, as they end their steps, and by how many steps a pull that
+// was answered was ahead of the step that the slowest was in.
+struct Pacing {
+  std::vector<uint64_t> ended;  // by rank
+  uint64_t most_ahead = 0;
+
+  void pulled(uint64_t step) {
+    const uint64_t slowest = *std::min_element(ended.begin(), ended.end()) + 1;
+    if (step > slowest) most_ahead = std::max(most_ahead, step - slowest);
+  }
+};
+
 class SimRank final : public Actor {
  public:
   // All ranks of a job share one view.
   SimRank(SimWorld& world, const Scenario& scenario, const View& view, Oracle& oracle,
-          uint32_t rank);
+          Pacing& pacing, uint32_t rank);
 
   void run(int64_t now_ns) override;
   int64_t next_deadline_ns() const override;
@@ -129,6 +142,7 @@ class SimRank final : public Actor {
   SimWorld& world_;
   const Scenario& scenario_;
   Oracle& oracle_;
+  Pacing& pacing_;
   uint32_t rank_;
   SimCompute compute_;
   std::deque<testkit::OwnRule> own_rules_;  // by variable

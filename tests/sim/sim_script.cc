@@ -129,10 +129,11 @@ void SimRank::write_step(uint64_t step, SeededRandom& random) {
   if (scenario_.end_step == step && scenario_.abort_rank == rank_) add(Act::kAbort, step);
   add(Act::kEnd, step);
   if (scenario_.end_step == step && scenario_.cancel_rank == rank_) add(Act::kCancel, step);
+  const uint64_t open = 1 + uint64_t{scenario_.staleness};  // beside the next one
   if (!scenario_.pipelined || random.chance(20)) {
     add_wait(RequestKind::kStepEnd, step);
-  } else if (step > 1) {
-    add_wait(RequestKind::kStepEnd, step - 1);
+  } else if (step > open) {
+    add_wait(RequestKind::kStepEnd, step - open);
   }
 }
 

@@ -7,7 +7,8 @@ import ctypes
 from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 from . import _core
-from ._abi import UNIQUE_ID_BYTES, AllgatherFunction, JobInfoStruct, Options, UniqueIdStruct
+from ._abi import (ASYNC, UNIQUE_ID_BYTES, AllgatherFunction, JobInfoStruct, Options,
+                   UniqueIdStruct)
 from ._errors import InvalidArgument, ParallaxError
 from ._job import Job
 from ._library import LIB
@@ -70,7 +71,8 @@ def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
          plan_mode: Union[str, PlanMode, None] = None, plan_after_steps: int = 0,
          deterministic: bool = False, memory_max_bytes: int = 0, compute_threads: int = 0,
          manual_progress: bool = False, faults: Optional[str] = None,
-         sparse_as_dense: bool = False, pins: Optional[str] = None) -> Job:
+         sparse_as_dense: bool = False, pins: Optional[str] = None,
+         staleness: Union[int, str] = 0) -> Job:
     """Meets the other ranks and returns the job, when all are connected.
 
     rank, world: this rank's number and how many there are; by default what
@@ -99,6 +101,9 @@ def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
     pins: placement or method of variables by name pattern: "emb.*=push_pull; head*=allreduce";
         sparse_as_dense: reduce variables with row ids whole, where nothing pins them. Both the same
         on every rank; docs/planning.md.
+    staleness: how many steps this rank's pulls may be ahead of the slowest rank, or "async"; the
+        same on every rank. What that gives up stands in parallax.h. To get ahead, end a step by
+        Step.end() and wait for its request later.
 
     Blocks up to `timeout`; Ctrl-C interrupts it, unless allgather is given. Raises InvalidArgument,
     Unsupported, Timeout (names ranks that never came), PeerLost, IOFailure, LimitExceeded.
@@ -112,7 +117,8 @@ def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
         plan_mode=member_of(PlanMode, plan_mode, "open: plan_mode"),
         plan_after_steps=plan_after_steps, deterministic=deterministic,
         memory_max_bytes=memory_max_bytes, compute_threads=compute_threads,
-        manual_progress=manual_progress, faults=faults, sparse_as_dense=sparse_as_dense, pins=pins)
+        manual_progress=manual_progress, faults=faults, sparse_as_dense=sparse_as_dense, pins=pins,
+        staleness=ASYNC if staleness == "async" else staleness)
     if exchange is not None:
         fields["allgather"] = exchange.function
     options = _core.struct_of("open", Options, fields)

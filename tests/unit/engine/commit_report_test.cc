@@ -43,6 +43,28 @@ TEST(CommitReport, ReadsBackWhatItWrote) {
   EXPECT_EQ(read.text, "variable 'x'");
 }
 
+// A staleness is told where there is one, ahead of all else.
+TEST(CommitReport, StalenessTravelsWithIt) {
+  CommitReport report = report_of(1);
+  const size_t without = report.encode().size();
+  report.terms.staleness = 7;
+  report.devices.wanted = true;
+  report.text = "text";
+  const std::string whole = report.encode();
+  CommitReport read;
+  ASSERT_TRUE(read.decode(bytes_of(whole), 6));
+  EXPECT_EQ(read.terms.staleness, 7u);
+  EXPECT_EQ(read.text, "text");
+  for (size_t size = 0; size < without + sizeof(uint32_t); ++size) {
+    CommitReport cut;
+    EXPECT_FALSE(cut.decode(bytes_of(whole.substr(0, size)), 6)) << size << " bytes";
+  }
+  report = report_of(1);
+  EXPECT_EQ(report.encode().size(), without);
+  ASSERT_TRUE(read.decode(bytes_of(report.encode()), 6));
+  EXPECT_EQ(read.terms.staleness, 0u);
+}
+
 // What is said of reductions among devices lies between the head and the text, where it is said.
 TEST(CommitReport, DevicesTravelWithIt) {
   CommitReport report = report_of(1);

@@ -261,6 +261,9 @@ TEST(EngineCommit, DifferentOptionsAreNamed) {
       {"plan_after_steps", "has 99",
        [](EngineOptions* options) { options->plan_after_steps = 99; }},
       {"deterministic", "has 1", [](EngineOptions* options) { options->deterministic = true; }},
+      {"staleness", "has 3", [](EngineOptions* options) { options->staleness = 3; }},
+      {"staleness", "has PARALLAX_ASYNC",
+       [](EngineOptions* options) { options->staleness = StepWindow::kAsync; }},
       {"slots", "has 5",
        [](EngineOptions* options) { options->view.slots = SlotMap::of_ranks(5, 1); }},
   };

@@ -38,8 +38,9 @@ class PullGarbage : public testing::Test {
   PullGarbage() { begin(); }
 
   // A job in which nothing was sent.
-  void begin() {
-    job_ = std::make_unique<PullJob>(hosts_, variables(), 1);
+  void begin(uint32_t staleness = 0) {
+    job_ = std::make_unique<PullJob>(hosts_, variables(), 1, SlotMap(), 0, false,
+                                     PullExchange::kNeverEarly, staleness);
     job_->expect_any_values();
   }
 

@@ -73,8 +73,9 @@ struct Pull {
 class PullJob {
  public:
   struct Rank {
-    Rank(const HostMap& hosts, uint32_t rank, Outbox& outbox, uint64_t early_bytes_min)
-        : columns(hosts, rank), exchange(columns, outbox, early_bytes_min) {}
+    Rank(const HostMap& hosts, uint32_t rank, Outbox& outbox, uint64_t early_bytes_min,
+         uint32_t staleness)
+        : columns(hosts, rank), exchange(columns, outbox, early_bytes_min, staleness) {}
     Columns columns;
     PullExchange exchange;
     std::vector<std::unique_ptr<Table>> tables;  // by variable
@@ -83,16 +84,18 @@ class PullJob {
   };
 
   // Without slots every rank owns alike; `piece_bytes_max` as SectionNetwork has it. `shares`:
-  // ranks of a host may read each other's tables. `early_bytes_min` as PullExchange has it.
+  // ranks of a host may read each other's tables. `early_bytes_min` and `staleness` as PullExchange
+  // has them.
   PullJob(const std::vector<uint32_t>& hosts, const std::vector<Variable>& variables, uint64_t seed,
           const SlotMap& slots = {}, size_t piece_bytes_max = 0, bool shares = false,
-          uint64_t early_bytes_min = PullExchange::kNeverEarly)
+          uint64_t early_bytes_min = PullExchange::kNeverEarly, uint32_t staleness = 0)
       : hosts_(host_map(hosts)),
         slots_(first_view(hosts_, 1, slots).slots),
         variables_(variables),
         memory_(world_of(hosts)),
         shares_(shares),
         early_bytes_min_(early_bytes_min),
+        staleness_(staleness),
         network_(world_of(hosts), seed, piece_bytes_max) {
     for (uint32_t id = 0; id < variables_.size(); ++id) {
       const Variable& each = variables_[id];
@@ -256,7 +259,7 @@ class PullJob {
   void add_rank(uint32_t rank) {
     if (shares_) network_.set_memory(rank, &memory_.rank(rank));
     Rank& made = *ranks_.emplace_back(
-        std::make_unique<Rank>(hosts_, rank, network_.outbox(rank), early_bytes_min_));
+        std::make_unique<Rank>(hosts_, rank, network_.outbox(rank), early_bytes_min_, staleness_));
     TableMemory& memory = *memories_.emplace_back(
         std::make_unique<TableMemory>(made.columns, network_.outbox(rank).lending()));
     for (uint32_t id = 0; id < variables_.size(); ++id) {
@@ -359,6 +362,7 @@ class PullJob {
   SharedHost memory_;
   const bool shares_;
   const uint64_t early_bytes_min_;
+  const uint32_t staleness_;
   SectionNetwork network_;
   std::vector<std::unique_ptr<TableMemory>> memories_;
   std::vector<std::unique_ptr<Rank>> ranks_;
