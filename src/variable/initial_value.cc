@@ -7,15 +7,11 @@
 #include <iterator>
 #include <sstream>
 
+#include "base/counter_bits.h"
+
 namespace parallax {
 
 namespace {
-
-uint64_t mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
 
 // A polynomial of degree 7 by Horner's rule, the highest power first.
 double polynomial(const double (&coefficients)[8], double x) {
@@ -73,20 +69,19 @@ constexpr double kWithinTwo = 0.9544997361036416;
 class RowValues {
  public:
   RowValues(const Variable& variable, uint64_t row)
-      : variable_(variable), start_(mix(variable.init_seed + 0x9e3779b97f4a7c15 * (row + 1))) {}
+      : variable_(variable), bits_(variable.init_seed, row) {}
 
   float uniform(uint64_t column) const {
-    const float unit = static_cast<float>(bits(column) >> 40) * 0x1p-24f;
+    const float unit = static_cast<float>(bits_.at(column) >> 40) * 0x1p-24f;
     return variable_.init_low + (variable_.init_high - variable_.init_low) * unit;
   }
   double normal(uint64_t column) const { return placed(quantile(centred(column))); }
   double truncated(uint64_t column) const { return placed(quantile(kWithinTwo * centred(column))); }
 
  private:
-  uint64_t bits(uint64_t column) const { return mix(start_ + column); }
   // An odd multiple of 2^-53 in (-1/2, 1/2), without rounding.
   double centred(uint64_t column) const {
-    return (static_cast<double>(bits(column) >> 12) + 0.5) * 0x1p-52 - 0.5;
+    return (static_cast<double>(bits_.at(column) >> 12) + 0.5) * 0x1p-52 - 0.5;
   }
   double placed(double standard) const {
     return static_cast<double>(variable_.init_mean) +
@@ -94,7 +89,7 @@ class RowValues {
   }
 
   const Variable& variable_;
-  const uint64_t start_;
+  const CounterBits bits_;
 };
 
 }  // namespace
