@@ -35,6 +35,7 @@ class Ours final : public Sparse {
       variable.row_elements = table.width;
       variable.rows_max = table.ids;
       variable.dtype = step.is_bf16 ? PARALLAX_BF16 : PARALLAX_F32;
+      variable.storage_dtype = PARALLAX_AS(variable.dtype);
       variable.tag = PARALLAX_SPARSE;
       variable.reduction = PARALLAX_SUM;
       variable.rule = PARALLAX_RULE_SGD;

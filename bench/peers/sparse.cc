@@ -3,6 +3,7 @@
 #include "sparse.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <sstream>
@@ -19,7 +20,7 @@ namespace {
 constexpr uint64_t kIdsMax = 400'000;
 constexpr uint64_t kBatchesMax = 16;
 constexpr float kTolerance = 1e-5F;           // of Adagrad, relative; sums and SGD are exact
-constexpr float kHalfTolerance = 1.0F / 256;  // of rows that come as bf16
+constexpr float kHalfTolerance = 1.0F / 256;  // of Adagrad, of rows that are kept as bf16
 
 std::vector<int64_t> ids_of(const SparseStep& step, size_t table, uint32_t rank, uint64_t batch) {
   const auto& each = step.tables[table];
@@ -40,6 +41,12 @@ void fill_gradients(const SparseStep& step, uint32_t rank, float* gradients) {
       }
     }
   }
+}
+
+// The nearest, of ties the even one; of what is finite.
+float to_bf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return std::bit_cast<float>((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000);
 }
 
 }  // namespace
@@ -124,11 +131,14 @@ void Oracle::apply() {
   for (const auto& row : all_) {
     update(step_.rule, &rows_[row.first], &state_[row.first], &sums_[row.first], row.width);
   }
+  if (!step_.is_bf16) return;
+  for (float& value : rows_) value = to_bf16(value);
 }
 
 uint64_t Oracle::count_wrong(std::span<const float> values) const {
-  const float rule_tolerance = step_.rule == Rule::kSgd ? 0 : kTolerance;
-  const float tolerance = step_.is_bf16 ? kHalfTolerance : rule_tolerance;
+  const float tolerance = step_.rule == Rule::kSgd ? 0
+                          : step_.is_bf16          ? kHalfTolerance
+                                                   : kTolerance;
   uint64_t wrong = 0;
   const float* value = values.data();
   for (const uint32_t of : row_of_) {
