@@ -518,8 +518,8 @@ typedef enum parallax_dtype {
   PARALLAX_F64 = 1,  /* IEEE binary64; summed in double */
   PARALLAX_F16 = 2,  /* IEEE binary16. Gradients are widened as they are summed, in float; a
                       * managed variable keeps its value and state in float (a float master, so
-                      * that small updates are not lost); results are rounded once, to nearest
-                      * even */
+                      * that small updates are not lost), unless storage_dtype says otherwise;
+                      * results are rounded once, to nearest even */
   PARALLAX_BF16 = 3, /* the upper half of a binary32; as F16 */
   PARALLAX_I32 = 4,  /* two's complement; sums wrap */
   PARALLAX_I64 = 5
@@ -548,7 +548,7 @@ typedef enum parallax_reduction {
 } parallax_reduction_t;
 
 /* Update rules, applied where the value lives, element by element in the order written, without
- * FMA. T is the type the variable is kept in: double for F64, float for F32, F16 and BF16. lr,
+ * FMA. T is the type the variable is updated in: double for F64, float for F32, F16 and BF16. lr,
  * weight_decay, epsilon, momentum, beta and 1 - beta are rounded to T once. Row-lazy: rows that no
  * rank contributed in a step keep value and state, and do not decay; a variable without row ids is
  * updated whole when any rank contributed to it, else left alone.
@@ -675,7 +675,8 @@ typedef int (*parallax_rule_fn)(void *context, const parallax_rule_block_t *bloc
  *   7           3       5        -0x1.4e6179ddd6541p-1    -0x1.3cff688d7386ep-1
  *   123456789   793469  511       0x1.a0434fac00e59p+0     0x1.755d6c43f6836p+0
  *   1           607203  0        -0x1.4f826c8e0a865p+2    -0x1.ffffe87c62649p+0
- * The result is then converted to the type the variable is kept in. */
+ * The result is then converted to the type the variable is updated in, and that, to nearest even,
+ * to storage_dtype. */
 typedef enum parallax_init {
   PARALLAX_INIT_CONSTANT = 0, /* every element is `low` */
   PARALLAX_INIT_UNIFORM = 1,
@@ -706,6 +707,19 @@ typedef enum parallax_method {
   PARALLAX_METHOD_PUSH_PULL = 5    /* to the owners alone, and from them what is asked for */
 } parallax_method_t;
 
+/* How an update rounds values to storage_dtype. NEAREST_EVEN loses what is less than half the
+ * distance between two numbers of that type. STOCHASTIC loses nothing on the average: a value
+ * between two numbers goes to the one farther from zero where
+ *   (bits >> 32) * 2^-32 < (|value| - |nearer|) / (|farther| - |nearer|),    exactly,
+ * else to the nearer. What is a number of the type stays as it is, infinities and NaN too; beyond
+ * the largest finite number it rounds as NEAREST_EVEN does. The bits are a function of the
+ * variable, of how often it was updated, of row and column, and so the same under every placement,
+ * plan and number of ranks, and in a job that goes on from a checkpoint:
+ *   bits     = mix(mix(seed + 0x9e3779b97f4a7c15 * (row + 1)) + column)   (parallax_init_t's mix)
+ *   seed     = mix(of_name + 0x9e3779b97f4a7c15 * updates)
+ *   of_name  begins as mix(init_seed); for each byte of the name, of_name = mix(of_name + byte +
+ *            0x9e3779b97f4a7c15)
+ *   updates  ADAM's t, this step counted: `updates` of parallax_rows_t */
 typedef enum parallax_rounding {
   PARALLAX_ROUNDING_NEAREST_EVEN = 0,
   PARALLAX_ROUNDING_STOCHASTIC = 1
@@ -754,10 +768,15 @@ typedef struct parallax_variable {
   uint32_t method;        /* parallax_method_t: a pin, on framework-held ones too; before plan_mode.
                            * INVALID where the variable's form has no such way. The plan keeps what
                            * is pinned. Both are the same on every rank */
-  uint32_t storage_dtype; /* not yet. The type a managed variable is kept in: 0 as parallax_dtype_t
-                           * says, or PARALLAX_AS(a floating dtype), such as BF16 without a float
-                           * master */
-  uint32_t rounding;      /* not yet. parallax_rounding_t, of values kept in storage_dtype */
+  uint32_t storage_dtype; /* managed: the type its values are kept in. 0: as parallax_dtype_t says.
+                           * PARALLAX_AS(PARALLAX_BF16), or F16, of an F32, F16 or BF16 variable:
+                           * without a float master, in half the memory, and pulls travel so. Its
+                           * states stay in float. An update widens a row, does all of it in float
+                           * and rounds the values once, by `rounding`. Initial values and what
+                           * parallax_write is given are float as ever, rounded to nearest even.
+                           * Other types, rule CALLBACK and table_memory CUDA are UNSUPPORTED. The
+                           * same on every rank, as is rounding */
+  uint32_t rounding;      /* parallax_rounding_t, of updates of values kept in storage_dtype */
   int32_t priority;       /* Of what this rank owes another of gradients, and reads of one on its
                            * host, the variable with the higher goes first; of the same what was
                            * given first. A large one gives way between messages. Pulls, and calls
@@ -773,7 +792,7 @@ typedef struct parallax_variable {
   float init_mean;            /* NORMAL, TRUNCATED_NORMAL: finite */
   float init_std;             /* NORMAL, TRUNCATED_NORMAL: finite, >= 0 */
   const void *initial;        /* BUFFER, BROADCAST: rows x row_elements, row-major, in the type the
-                               * variable is kept in: double for F64, float for F32, F16 and BF16,
+                               * variable is updated in: double for F64, float for F32, F16, BF16,
                                * else the integer. Borrowed until a commit that takes the variable
                                * in returns, whatever it returns: a TIMEOUT before all of it was
                                * taken fails the job. One that is refused at once (STATE, or LIMIT
@@ -849,7 +868,7 @@ typedef struct parallax_slice {
   uint32_t as_dtype;  /* the type of `values`, and of the rows that a reduce returns: 0 for the
                        * variable's dtype, or PARALLAX_AS(a floating dtype) for a floating variable.
                        * Pulled values are converted before they cross the wire where that makes
-                       * them smaller; F32 of an F16 or BF16 variable is its master, unrounded */
+                       * them smaller; F32 of an F16 or BF16 variable is what is kept, unrounded */
   uint32_t more;      /* push, reduce, of a variable with accumulate: 1: more calls for it follow in
                        * this step; the same in all its slices of one call. The gradients are copied
                        * and added to this rank's sum, in the order of the calls, as if all had come
@@ -999,9 +1018,10 @@ typedef struct parallax_step_info {
 
 /* ---- Rows with their optimizer state ------------------------------------------------------ */
 
-/* Rows first_row .. first_row + row_count - 1 of a managed variable, in the type it is kept in:
- * double for F64, float for F32, F16 and BF16, else the dtype itself. NULL: that array is not read,
- * or not written. Buffers are borrowed until the request completes.
+/* Rows first_row .. first_row + row_count - 1 of a managed variable, in the type it is updated in:
+ * double for F64, float for F32, F16 and BF16, else the dtype itself. Of values kept in
+ * storage_dtype these are floats that it holds; written, any are rounded to nearest even. NULL:
+ * that array is not read, or not written. Buffers are borrowed until the request completes.
  *   state[0]   ADAGRAD s, ADAM m, MOMENTUM b, FTRL n: row_count x row_elements;
  *              ROWWISE_ADAGRAD s: row_count
  *   state[1]   ADAM v, FTRL z: row_count x row_elements

@@ -52,7 +52,7 @@ bool InitialStream::advance() {
     // Rank 0 has filled in its own already.
     if (group_.columns().rank() != 0) {
       Table& table = *group_.runtime(coming_[current_]).table;
-      table.take_values(element_, std::span(piece_).first(count * table.element_bytes()));
+      table.take_values(element_, std::span(piece_).first(count * bytes_of_sum(table.sum_type())));
     }
     broadcast_.finish();
     element_ += count;

@@ -12,9 +12,9 @@ namespace parallax {
 namespace {
 
 Status check_aligned(const void* buffer, const char* name, const Table& table) {
-  if (reinterpret_cast<uintptr_t>(buffer) % table.element_bytes() == 0) return {};
-  return invalid(std::string(name) + " is not aligned to " + std::to_string(table.element_bytes()) +
-                 " bytes");
+  const uint32_t bytes = bytes_of_sum(table.sum_type());
+  if (reinterpret_cast<uintptr_t>(buffer) % bytes == 0) return {};
+  return invalid(std::string(name) + " is not aligned to " + std::to_string(bytes) + " bytes");
 }
 
 }  // namespace

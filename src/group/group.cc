@@ -76,6 +76,7 @@ std::unique_ptr<VariableRuntime> new_runtime(uint32_t number, const Variable& va
                     .rows = variable.rows,
                     .row_elements = variable.row_elements,
                     .element_bytes = bytes_of_sum(variable.sum_type()),
+                    .value_bytes = bytes_of_dtype(variable.stored_dtype()),
                     .tag = variable.tag,
                     .managed = variable.managed(),
                     .ids_declared = variable.ids_declared(),

@@ -73,12 +73,11 @@ void Migration::send_shard(VariableRuntime& runtime) {
   send.header.encoding = Encoding::kDense;
   send.header.tag = runtime.id;
   send.header.step = runtime.change.step;
-  send.format.element_bytes = send.format.source_bytes =
-      static_cast<uint32_t>(from.element_bytes());
   for (uint32_t array = 0; array < from.array_count(); ++array) {
     send.header.part = static_cast<uint8_t>(array);
+    send.format.element_bytes = send.format.source_bytes = bytes_of_dtype(from.dtype(array));
     send.dense = from.array(array).data();
-    send.count = from.array(array).size() / from.element_bytes();
+    send.count = from.array(array).size() / bytes_of_dtype(from.dtype(array));
     PARALLAX_CHECK(to.place_part(array, group_.columns().rank(), 0, from.array(array)));
     send_to_all(runtime, send);
   }
@@ -117,7 +116,7 @@ bool Migration::on_section(uint32_t from, const Section& section) {
   // elements_to_come bounds how much comes; place_part() checks that it is the sender's to say.
   if (header.part > to.array_count() || header.encoding != Encoding::kDense ||
       header.count > change.elements_to_come ||
-      section.payload.size() != header.count * to.element_bytes() ||
+      section.payload.size() != header.count * bytes_of_dtype(to.dtype(header.part)) ||
       !to.place_part(header.part, from, header.first, section.payload)) {
     return false;
   }

@@ -30,7 +30,7 @@ void read_mirror(const VariableRuntime& runtime, const PullSlice& slice, uint32_
   const Table& table = *runtime.table;
   if (table.store() != nullptr) return read_store(runtime, slice, left);
   const size_t bytes = bytes_of_dtype(slice.dtype);
-  const Convert convert = converter(dtype_of(runtime.variable->sum_type()), slice.dtype);
+  const Convert convert = converter(table.dtype(0), slice.dtype);
   if (!runtime.variable->ids_declared()) {
     const uint64_t all = runtime.variable->elements();
     for (uint64_t at = 0, count = 0; at < all; at += count) {

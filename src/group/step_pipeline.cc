@@ -421,7 +421,7 @@ void StepPipeline::submit_apply(StepState& step, VariableRuntime& runtime, doubl
   runtime.applies = &step.applies;
   runtime.apply_job.context = &runtime;
   runtime.apply_job.cost_bytes =
-      runtime.table->element_bytes() *
+      bytes_of_sum(variable.sum_type()) *
       (gradient.rows ? gradient.row_count * variable.row_elements : gradient.count);
   runtime.apply_job.run = [](ComputeJob& job) {
     VariableRuntime& applying = *static_cast<VariableRuntime*>(job.context);

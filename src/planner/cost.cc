@@ -19,6 +19,15 @@ double row_bytes(const VariableFacts& facts) {
 
 double with_id_bytes(const VariableFacts& facts) { return row_bytes(facts) + kRowIdBytes; }
 
+// Of a row that is pulled, and with its id.
+double pulled_row_bytes(const VariableFacts& facts) {
+  if (facts.value_bytes == 0) return row_bytes(facts);
+  return static_cast<double>(facts.row_elements) * facts.value_bytes;
+}
+double pulled_with_id_bytes(const VariableFacts& facts) {
+  return pulled_row_bytes(facts) + kRowIdBytes;
+}
+
 // (N-1)/N: what a party does not own itself.
 double others_share(uint32_t parties) { return static_cast<double>(parties - 1) / parties; }
 
@@ -62,6 +71,18 @@ std::string elements_text(const ScheduleCost& cost, double other_bytes, const Va
   return text + ", " + cost.description;
 }
 
+std::string push_pull_text(const VariableFacts& facts, const std::string& share,
+                           const std::string& touched, const std::string& with_id) {
+  const std::string pulled = figure(facts.pulled_rows_per_host);
+  const std::string pulled_with_id = figure(pulled_with_id_bytes(facts));
+  if (pulled_with_id == with_id) {
+    return share + " x (" + touched + " pushed + " + pulled + " pulled rows) x " + with_id +
+           " bytes";
+  }
+  return share + " x (" + touched + " pushed rows x " + with_id + " + " + pulled +
+         " pulled rows x " + pulled_with_id + " bytes)";
+}
+
 std::string made_dense_text(const VariableFacts& facts, const TopologyFacts& topology) {
   const std::string elements = elements_text(facts.to_all, 0, facts, topology);
   if (topology.hosts > 1) return elements;
@@ -100,10 +121,10 @@ double reduce_rows(const VariableFacts& facts, const TopologyFacts& topology) {
 double push_pull(const VariableFacts& facts, const TopologyFacts& topology) {
   const uint32_t parties = counted_parties(topology);
   if (carries_rows(facts)) {
-    return others_share(parties) * (facts.touched_rows_per_host + facts.pulled_rows_per_host) *
-           with_id_bytes(facts);
+    return others_share(parties) * (facts.touched_rows_per_host * with_id_bytes(facts) +
+                                    facts.pulled_rows_per_host * pulled_with_id_bytes(facts));
   }
-  const double pulled = static_cast<double>(facts.rows) * row_bytes(facts) * (parties - 1);
+  const double pulled = static_cast<double>(facts.rows) * pulled_row_bytes(facts) * (parties - 1);
   return counted(facts.to_owners).received_bytes + pulled / parties;
 }
 
@@ -158,8 +179,7 @@ std::string formula(Method method, const VariableFacts& facts, const TopologyFac
     text = share + " x (" + touched + " touched + " + figure(facts.union_rows) + " union rows) x " +
            with_id + " bytes";
   } else if (method == Method::kPushPull && carries_rows(facts)) {
-    text = share + " x (" + touched + " pushed + " + figure(facts.pulled_rows_per_host) +
-           " pulled rows) x " + with_id + " bytes";
+    text = push_pull_text(facts, share, touched, with_id);
   } else if (method == Method::kPushPull) {
     const double pulled = push_pull(facts, topology) - facts.to_owners.received_bytes;
     text = elements_text(facts.to_owners, pulled, facts, topology);

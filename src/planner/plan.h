@@ -71,7 +71,8 @@ struct VariableFacts {
   std::string name;
   uint64_t rows = 0;
   uint64_t row_elements = 0;
-  uint32_t element_bytes = 4;
+  uint32_t element_bytes = 4;    // of a gradient
+  uint32_t value_bytes = 0;      // of an element of a value that is pulled; 0: as of a gradient
   uint32_t tag = PARALLAX_AUTO;  // parallax_tag_t
   bool managed = false;          // has an update rule
   bool ids_declared = false;     // rows_max > 0

@@ -12,7 +12,7 @@
 namespace parallax {
 
 LedVariable::LedVariable(const Columns& columns, const Partition& partition, uint64_t rows_max,
-                         SumType master)
+                         uint32_t master)
     : columns_(columns), partition_(partition), rows_max_(rows_max), master_(master) {}
 
 bool LedVariable::owned_by(uint32_t rank) const {
@@ -42,7 +42,7 @@ void LedVariable::lay_out(Arena& memory) {
   asked_ = memory.take<Asked>(in_column.size());
   if (!by_rows()) {
     for (HeldElements& each : elements_) {
-      each.values = memory.take<std::byte>(column_elements * bytes_of_sum(master_));
+      each.values = memory.take<std::byte>(column_elements * bytes_of_dtype(master_));
     }
     return;
   }
@@ -50,7 +50,7 @@ void LedVariable::lay_out(Arena& memory) {
   const uint64_t held_max = std::min(column_rows, rows_max_ * locals);
   const uint64_t list_max = std::min(column_rows, rows_max_);
   for (HeldRows& each : rows_) {
-    each.lay_out(memory, held_max, partition_.row_elements() * bytes_of_sum(master_));
+    each.lay_out(memory, held_max, partition_.row_elements() * bytes_of_dtype(master_));
   }
   for (HostList& each : lists_) {
     each.rows = memory.take<uint32_t>(list_max);
@@ -107,7 +107,7 @@ bool LedVariable::add_rows(HostList& list, const Section& section) {
 void LedVariable::begin(uint64_t step, uint32_t dtype) {
   step_ = step;
   // Asked for once in the master's type, values serve everybody.
-  dtypes_ = {several_dtypes_ ? dtype_of(master_) : dtype, dtype_of(master_)};
+  dtypes_ = {several_dtypes_ ? master_ : dtype, master_};
   dtype_wanted_ = dtype;
   several_dtypes_ = false;
   for (HeldElements& each : elements_) each.asked = false;

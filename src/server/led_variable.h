@@ -63,7 +63,7 @@ class LedVariable {
   };
 
   LedVariable(const Columns& columns, const Partition& partition, uint64_t rows_max,
-              SumType master);
+              uint32_t master);
   void lay_out(Arena& memory);
 
   // This rank leads a column that has an owner of it.
@@ -155,7 +155,7 @@ class LedVariable {
   const Columns& columns_;
   const Partition& partition_;
   const uint64_t rows_max_;
-  const SumType master_;
+  const uint32_t master_;         // the dtype that its tables keep
   std::vector<uint32_t> owners_;  // of my column, those that have any of it
   std::vector<HostList> lists_;   // by local rank
   std::span<Asked> asked_;        // by place in the column

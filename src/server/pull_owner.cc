@@ -220,8 +220,8 @@ Send PullOwner::new_answer(const PulledVariable& variable, uint32_t host) const 
   Send send = pull_send(SectionKind::kValuesHost, Encoding::kValues, variable.id, asked.step);
   send.header.flags = pull_flags(asked.dtype);
   send.format = {.element_bytes = bytes_of_dtype(asked.dtype),
-                 .source_bytes = bytes_of_sum(variable.master),
-                 .convert = converter(dtype_of(variable.master), asked.dtype)};
+                 .source_bytes = bytes_of_dtype(variable.master),
+                 .convert = converter(variable.master, asked.dtype)};
   send.rows.row_elements = static_cast<uint32_t>(variable.partition.row_elements());
   send.ahead = !asked.behind;
   return send;
@@ -295,7 +295,7 @@ void PullOwner::answer_from(DeviceStore& store, PulledVariable& variable, uint32
                             Send send) {
   const bool rows = variable.by_rows();
   const size_t item_bytes =
-      (rows ? variable.partition.row_elements() : 1) * size_t{bytes_of_sum(variable.master)};
+      (rows ? variable.partition.row_elements() : 1) * size_t{bytes_of_dtype(variable.master)};
   StoreUnits units = {.count = send.count};
   std::byte* to = variable.staged_range.data();
   if (rows) {
@@ -309,7 +309,7 @@ void PullOwner::answer_from(DeviceStore& store, PulledVariable& variable, uint32
   }
   store.read({.units = units,
               .to = to,
-              .dtype = dtype_of(variable.master),
+              .dtype = variable.master,
               .outbox = &outbox_,
               .peer = leader_of(host),
               .send = send});

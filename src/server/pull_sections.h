@@ -52,15 +52,15 @@ inline uint32_t row_key_at(const Section& section, uint32_t i) {
 }
 
 // What the values of a pull travel as: the dtype asked for where it is the smaller one, else the
-// master's.
-inline uint32_t wire_dtype(uint32_t asked, SumType master) {
-  return bytes_of_dtype(asked) < bytes_of_sum(master) ? asked : dtype_of(master);
+// master's, which is what the table keeps them in.
+inline uint32_t wire_dtype(uint32_t asked, uint32_t master) {
+  return bytes_of_dtype(asked) < bytes_of_dtype(master) ? asked : master;
 }
 // Whether values of that master may be asked for in a dtype: no larger one, since nobody needs more
 // than the owner has, and buffers are sized by the master.
-inline bool may_travel_as(uint32_t dtype, SumType master) {
-  return is_dtype(dtype) && convertible(dtype_of(master), dtype) &&
-         bytes_of_dtype(dtype) <= bytes_of_sum(master);
+inline bool may_travel_as(uint32_t dtype, uint32_t master) {
+  return is_dtype(dtype) && convertible(master, dtype) &&
+         bytes_of_dtype(dtype) <= bytes_of_dtype(master);
 }
 
 }  // namespace parallax

@@ -12,7 +12,7 @@ PulledVariable::PulledVariable(uint32_t number, const Columns& all, const Variab
       columns(all),
       partition(owned),
       rows_max(variable.rows_max),
-      master(variable.sum_type()),
+      master(variable.stored_dtype()),
       on_device(variable.table_memory != PARALLAX_MEMORY_HOST),
       places(all.host_count() == 1 ? all.world() : 0),
       led(all, owned, rows_max, master) {}
@@ -45,12 +45,12 @@ void PulledVariable::lay_out(Arena& memory) {
   if (on_device && by_rows() && partition.rows_owned(columns.rank()) < partition.rows()) {
     others.ids = memory.take<int64_t>(rows_max);
     others.places = memory.take<uint32_t>(rows_max);
-    others.values = memory.take<std::byte>(rows_max * width * bytes_of_sum(master));
+    others.values = memory.take<std::byte>(rows_max * width * bytes_of_dtype(master));
   }
   asked = std::vector<Asked>(columns.host_count());
   if (!by_rows()) {
     const uint64_t elements = partition.range_of(columns.rank()).count;
-    if (on_device) staged_range = memory.take<std::byte>(elements * bytes_of_sum(master));
+    if (on_device) staged_range = memory.take<std::byte>(elements * bytes_of_dtype(master));
     return;
   }
   few = memory.take<uint32_t>(kFewRows * columns.host_count());
@@ -59,7 +59,7 @@ void PulledVariable::lay_out(Arena& memory) {
     asked[host].many = memory.take<uint32_t>(rows);
     if (on_device) {
       asked[host].staged =
-          memory.take<std::byte>(rows * partition.row_elements() * bytes_of_sum(master));
+          memory.take<std::byte>(rows * partition.row_elements() * bytes_of_dtype(master));
     }
   }
 }

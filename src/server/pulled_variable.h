@@ -154,7 +154,7 @@ struct PulledVariable {
   const Columns& columns;
   const Partition& partition;
   const uint64_t rows_max;
-  const SumType master;
+  const uint32_t master;         // the dtype that its tables keep
   const bool on_device;          // its table
   const Table* table = nullptr;  // the shard that this rank holds; null while it holds none
   Arena arena;

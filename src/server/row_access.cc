@@ -12,6 +12,13 @@ namespace {
 
 constexpr uint64_t kNoUpdates = UINT64_MAX;  // the count of updates stays as it is
 
+// Of what a writer gives, which is rounded to what the table keeps on its way out.
+WireFormat given_format(const Table& table, uint32_t array) {
+  return {.element_bytes = bytes_of_dtype(table.dtype(array)),
+          .source_bytes = bytes_of_sum(table.sum_type()),
+          .convert = converter(dtype_of(table.sum_type()), table.dtype(array))};
+}
+
 }  // namespace
 
 void RowAccess::answered(uint32_t from) {
@@ -196,12 +203,11 @@ bool RowAccess::answered_all(uint32_t from, const Table& table) const {
 // Elements of an array that came, to element `at` of the caller's buffer.
 void RowAccess::place(const Table& table, uint32_t array, uint64_t at,
                       std::span<const std::byte> numbers) {
-  const size_t master_bytes = table.element_bytes();
-  const uint32_t master = dtype_of(table.sum_type());
-  const uint32_t dtype = array == 0 ? call_.dtype : master;
+  const uint32_t kept = table.dtype(array);
+  const uint32_t dtype = array == 0 ? call_.dtype : kept;
   const size_t bytes = bytes_of_dtype(dtype);
-  convert_or_copy(converter(master, dtype), numbers.data(), call_.parts[array] + at * bytes,
-                  numbers.size() / master_bytes, bytes);
+  convert_or_copy(converter(kept, dtype), numbers.data(), call_.parts[array] + at * bytes,
+                  numbers.size() / bytes_of_dtype(kept), bytes);
 }
 
 // The row of the caller's buffer that `from` answers with this row key; false if it was not asked
@@ -228,7 +234,7 @@ bool RowAccess::place_row(uint32_t from, const Table& table, uint32_t array, uin
 bool RowAccess::take_rows(uint32_t from, const Table& table, const Section& section) {
   const uint32_t array = section.header.part;
   const uint64_t width = table.array_width(array);
-  const size_t row_bytes = width * table.element_bytes();
+  const size_t row_bytes = width * bytes_of_dtype(table.dtype(array));
   const uint32_t count = section.header.count;
   if (section.header.encoding != Encoding::kRows || count == 0 || count * width > numbers_left_ ||
       section.payload.size() != count * (sizeof(uint32_t) + row_bytes)) {
@@ -252,7 +258,7 @@ bool RowAccess::take_elements(uint32_t from, const Table& table, const Section& 
   // Of what `from` holds; wraps to a huge number if it lies before.
   const uint64_t into = header.first - held.first;
   if (header.encoding != Encoding::kDense ||
-      section.payload.size() != header.count * table.element_bytes() ||
+      section.payload.size() != header.count * bytes_of_dtype(table.dtype(header.part)) ||
       !answers_[from][header.part].take(into, header.count)) {
     return false;
   }
@@ -304,10 +310,9 @@ void RowAccess::write_portion() {
     for (uint32_t group = 0; group < groups; ++group) {
       Send send = rows_send(SectionKind::kRowsWrite, call_.variable, number_, array);
       send.header.encoding = Encoding::kRows;
-      send.format.element_bytes = send.format.source_bytes =
-          static_cast<uint32_t>(table.element_bytes());
+      send.format = given_format(table, array);
       send.rows = {.row_keys = &grouped_[offsets_[group]],
-                   .values = call_.parts[array] + next_row_ * width * table.element_bytes(),
+                   .values = call_.parts[array] + next_row_ * width * send.format.source_bytes,
                    .order = &items_[offsets_[group]],
                    .row_elements = static_cast<uint32_t>(width)};
       send.count = offsets_[group + 1] - offsets_[group];
@@ -332,9 +337,8 @@ void RowAccess::write_elements() {
       Send send = rows_send(SectionKind::kRowsWrite, call_.variable, number_, array);
       send.header.encoding = Encoding::kDense;
       send.header.first = range.first;
-      send.format.element_bytes = send.format.source_bytes =
-          static_cast<uint32_t>(table.element_bytes());
-      send.dense = call_.parts[array] + (range.first - first) * table.element_bytes();
+      send.format = given_format(table, array);
+      send.dense = call_.parts[array] + (range.first - first) * send.format.source_bytes;
       send.count = range.count;
       send.pending = pending_;
       ++*pending_;

@@ -31,7 +31,8 @@
 namespace parallax {
 
 // Which rows, and the caller's buffers, one for each array of the table; null: not asked. They are
-// of the sum type, but the values of a read or a pull may be of another dtype.
+// of the sum type, but the values of a read or a pull may be of another dtype. What travels is what
+// the table keeps.
 struct RowsCall {
   uint32_t variable = 0;
   uint64_t first_row = 0;

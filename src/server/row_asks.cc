@@ -11,7 +11,7 @@ namespace {
 // What of a device's memory is staged of an ask is bounded by its bytes, too.
 uint64_t portion_rows(const Table& table) {
   if (table.store() == nullptr) return kPortionRows;
-  const uint64_t row_bytes = table.row_elements() * table.element_bytes();
+  const uint64_t row_bytes = table.row_elements() * bytes_of_dtype(table.dtype(0));
   return std::clamp<uint64_t>(DeviceStore::kPieceBytes / row_bytes, 1, kPortionRows);
 }
 
@@ -146,8 +146,7 @@ void RowAsks::send_served(Ask& ask, const Table& table) {
     if ((ask.arrays >> array & 1) == 0 || ask.serve_row_keys.empty()) continue;
     Send send = rows_send(SectionKind::kRowsAnswer, ask.variable, ask.number, array);
     send.header.encoding = Encoding::kRows;
-    send.format.element_bytes = send.format.source_bytes =
-        static_cast<uint32_t>(table.element_bytes());
+    send.format.element_bytes = send.format.source_bytes = bytes_of_dtype(table.dtype(array));
     send.rows = {.row_keys = ask.serve_row_keys.data(),
                  .values = table.array(array).data(),
                  .order = ask.serve_order.data(),
@@ -169,8 +168,7 @@ void RowAsks::serve_elements(Ask& ask, const Table& table) {
     Send send = rows_send(SectionKind::kRowsAnswer, ask.variable, ask.number, array);
     send.header.encoding = Encoding::kDense;
     send.header.first = range.first;
-    send.format.element_bytes = send.format.source_bytes =
-        static_cast<uint32_t>(table.element_bytes());
+    send.format.element_bytes = send.format.source_bytes = bytes_of_dtype(table.dtype(array));
     send.dense = table.element_at(array, range.first);
     send.count = range.count;
     send.pending = &ask.borrowed;
@@ -224,8 +222,7 @@ void RowAsks::send_portion(Ask& ask, const Table& table) {
     const uint64_t count = ids ? ask.serve_row_keys.size() : ask.staged_ranges[array].count;
     if ((ask.arrays >> array & 1) == 0 || count == 0) continue;
     Send send = rows_send(SectionKind::kRowsAnswer, ask.variable, ask.number, array);
-    send.format.element_bytes = send.format.source_bytes =
-        static_cast<uint32_t>(table.element_bytes());
+    send.format.element_bytes = send.format.source_bytes = bytes_of_dtype(table.dtype(array));
     send.count = count;
     if (ids) {
       send.header.encoding = Encoding::kRows;

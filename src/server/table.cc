@@ -65,6 +65,25 @@ void each_row(uint32_t count, const Find& find, const Update& update) {
   }
 }
 
+// Null: there is no such state.
+template <typename T>
+T* part_at(T* state, uint64_t at) {
+  return state == nullptr ? nullptr : state + at;
+}
+
+// Values that lie as they are updated; of others see StoredValues.
+template <typename T>
+struct PlainValues {
+  T* values;
+
+  // In pieces, so that a value that decays is still in the cache when it is updated.
+  uint64_t most() const { return 4096; }
+  T* place(uint64_t at) const { return values + at; }
+  T* open(uint64_t at, uint64_t /*count*/) const { return values + at; }
+  template <typename First>
+  void close(uint64_t /*at*/, uint64_t /*count*/, const First& /*first*/) const {}
+};
+
 // False: they are zeros.
 bool has_initial_values(const Variable& variable) {
   if (variable.init == PARALLAX_INIT_CONSTANT) return variable.init_low != 0;
@@ -78,7 +97,7 @@ Table::Table(const Variable& variable, const Partition& partition, uint32_t rank
     : variable_(variable),
       partition_(partition),
       sum_(variable.sum_type()),
-      element_bytes_(bytes_of_sum(sum_)),
+      value_dtype_(variable.stored_dtype()),
       rank_(rank),
       sharded_(sharded) {
   widths_[0] = variable.row_elements;
@@ -90,6 +109,7 @@ Table::Table(const Variable& variable, const Partition& partition, uint32_t rank
     if (device_->holds_nothing()) device_.reset();
   }
   if (variable.traits().calls_back) own_rule_ = std::make_unique<RuleBlocks>(variable);
+  if (variable.storage_dtype != 0) stored_ = std::make_unique<StoredValues>(variable);
 }
 
 uint64_t Table::owned_elements(uint32_t owner, uint32_t array) const {
@@ -105,11 +125,12 @@ size_t Table::needed_bytes() const {
   if (device_ != nullptr) return 0;
   size_t bytes = 0;
   for (uint32_t array = 0; array < array_count_; ++array) {
-    bytes += Arena::bytes_for<std::byte>(element_count(array) * element_bytes_);
+    bytes += Arena::bytes_for<std::byte>(element_count(array) * bytes_of_dtype(dtype(array)));
   }
-  if (own_rule_ == nullptr) return bytes;
+  if (own_rule_ == nullptr && stored_ == nullptr) return bytes;
   Arena measure;
-  RuleBlocks(variable_).lay_out(measure);
+  if (own_rule_ != nullptr) RuleBlocks(variable_).lay_out(measure);
+  if (stored_ != nullptr) StoredValues(variable_).lay_out(measure, {});
   return bytes + measure.used_bytes();
 }
 
@@ -125,9 +146,10 @@ Status Table::reserve(const DeviceShare& share, uint32_t place, const SharedPage
   }
   if (shared != nullptr) mark_ = arena_.take<TableMark>(1).data();
   for (uint32_t array = 0; array < array_count_; ++array) {
-    arrays_[array] = arena_.take<std::byte>(element_count(array) * element_bytes_);
+    arrays_[array] = arena_.take<std::byte>(element_count(array) * bytes_of_dtype(dtype(array)));
   }
   if (own_rule_ != nullptr) own_rule_->lay_out(arena_);
+  if (stored_ != nullptr) stored_->lay_out(arena_, arrays_[0]);
   return {};
 }
 
@@ -158,8 +180,14 @@ void Table::initialize_as(uint64_t first, uint64_t end) {
               static_cast<T>(variable_.initial_accumulator_value));
   }
   // Fresh pages are zero already; untouched, they cost no memory.
-  if (has_initial_values(variable_)) {
-    fill_values(first, end, reinterpret_cast<T*>(arrays_[0].data()) + first);
+  if (!has_initial_values(variable_)) return;
+  if (stored_ == nullptr) {
+    return fill_values(first, end, reinterpret_cast<T*>(arrays_[0].data()) + first);
+  }
+  for (uint64_t at = first, count = 0; at < end; at += count) {
+    count = std::min(end - at, stored_->most());
+    fill_values(at, at + count, stored_->floats());
+    stored_->put(at, reinterpret_cast<const std::byte*>(stored_->floats()), count);
   }
 }
 
@@ -211,24 +239,26 @@ uint64_t Table::row_here(uint64_t at) const {
 
 void Table::take_values(uint64_t first, std::span<const std::byte> values) {
   const uint64_t width = row_elements();
-  const uint64_t end = first + values.size() / element_bytes_;
-  const std::byte* from = values.data();
+  const size_t number_bytes = bytes_of_sum(sum_);
+  const uint64_t end = first + values.size() / number_bytes;
   if (device_ != nullptr) return device_->take_values(first, values);
+  const auto put = [&](uint64_t here, uint64_t at, uint64_t count) {
+    const std::byte* const from = &values[(at - first) * number_bytes];
+    if (stored_ != nullptr) return stored_->put(here, from, count);
+    std::memcpy(&arrays_[0][here * number_bytes], from, count * number_bytes);
+  };
   if (!partition_.ids_declared()) {
     const uint64_t begin = std::max(first, first_element_);
     const uint64_t stop = std::min(end, first_element_ + element_count(0));
     if (begin >= stop) return;
-    std::memcpy(&arrays_[0][(begin - first_element_) * element_bytes_],
-                from + (begin - first) * element_bytes_, (stop - begin) * element_bytes_);
-    return;
+    return put(begin - first_element_, begin, stop - begin);
   }
   for (uint64_t at = first; at < end;) {
     const uint64_t column = at % width;
     const uint64_t count = std::min(end - at, width - column);
     const uint32_t row_key = partition_.row_key_of(at / width);
     if (!sharded_ || partition_.owner_of(row_key) == rank_) {
-      std::memcpy(&arrays_[0][(row_of(row_key) * width + column) * element_bytes_],
-                  from + (at - first) * element_bytes_, count * element_bytes_);
+      put(row_of(row_key) * width + column, at, count);
     }
     at += count;
   }
@@ -257,7 +287,16 @@ int Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) {
   if (own_rule_ != nullptr) return apply_own(gradient, counted);
   with_sum_type(sum_, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    with_rule<T>(counted, [&](const auto& rule) { apply_as<T>(gradient, counted, rule); });
+    with_rule<T>(counted, [&](const auto& rule) {
+      if constexpr (std::is_same_v<T, float>) {
+        if (stored_ != nullptr) {
+          stored_->begin(updates_);
+          return apply_as<T>(gradient, counted, rule, *stored_);
+        }
+      }
+      PlainValues<T> values = {reinterpret_cast<T*>(arrays_[0].data())};
+      apply_as<T>(gradient, counted, rule, values);
+    });
   });
   return 0;
 }
@@ -267,11 +306,11 @@ int Table::apply_own(const ReducedGradient& gradient, const UpdateArguments& wit
   RuleBlocks& blocks = *own_rule_;
   blocks.begin(with, gradient.counted, arrays_);
   const uint64_t width = row_elements();
-  const size_t row_bytes = (width + (gradient.counted ? 1 : 0)) * element_bytes_;
+  const size_t row_bytes = (width + (gradient.counted ? 1 : 0)) * bytes_of_sum(sum_);
   const bool ids = partition_.ids_declared();
   // Of elements it is whole rows: the partition parts none.
   const uint64_t count = gradient.rows ? gradient.row_count
-                         : ids         ? gradient.count * element_bytes_ / row_bytes
+                         : ids         ? gradient.count * bytes_of_sum(sum_) / row_bytes
                                        : gradient.count / width;
   for (uint64_t i = 0; i < count; ++i) {
     const std::byte* values =
@@ -290,28 +329,32 @@ int Table::apply_own(const ReducedGradient& gradient, const UpdateArguments& wit
   return blocks.finish();
 }
 
-template <typename T, typename Rule>
-void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& with,
-                     const Rule& rule) {
+template <typename T, typename Values, typename Rule>
+void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& with, const Rule& rule,
+                     Values& values) {
   const Decay<T> decay(with);
   const double scale = decay.sign * with.scale;
   const uint64_t width = row_elements();
-  const uint64_t gradient_width = width + (gradient.counted ? 1 : 0);
   const T* gradients = reinterpret_cast<const T*>(gradient.values);
-  T* arrays[1 + kStatesMax];
-  for (uint32_t array = 0; array <= kStatesMax; ++array) {
-    arrays[array] = reinterpret_cast<T*>(arrays_[array].data());
-  }
+  const std::array<T*, kStatesMax> states = {reinterpret_cast<T*>(arrays_[1].data()),
+                                             reinterpret_cast<T*>(arrays_[2].data())};
   const uint64_t state_width = array_count_ > 1 ? array_width(1) : 0;
   // Rounded once to the type of the values, like every figure of a rule.
   const T whole_scale = static_cast<T>(scale);
-  // `at` and `state_at` are the first elements of value and state. Without ids all is one row.
-  const auto apply_row = [&](uint64_t at, uint64_t state_at, const T* values, uint64_t count) {
-    const double ranks = gradient.counted ? static_cast<double>(values[width]) : 1;
-    update_row(rule, decay,
-               RowParts<T>{arrays[0] + at, arrays[1] == nullptr ? nullptr : arrays[1] + state_at,
-                           arrays[2] == nullptr ? nullptr : arrays[2] + state_at, values, count},
-               gradient.counted ? static_cast<T>(1.0 / ranks * scale) : whole_scale);
+  // The first elements of value and state, and, by element(), of the variable. Without ids all is
+  // one row.
+  const auto apply_row = [&](uint64_t at, uint64_t state_at, const T* from, uint64_t count,
+                             const auto& element) {
+    const RowParts<T> row = {values.open(at, count), part_at(states[0], state_at),
+                             part_at(states[1], state_at), from, count};
+    update_row(rule, decay, row,
+               gradient.counted ? static_cast<T>(1.0 / static_cast<double>(from[width]) * scale)
+                                : whole_scale);
+    values.close(at, count, element);
+  };
+  const auto apply_key = [&](uint32_t row_key, uint64_t row, const auto* from) {
+    apply_row(row * width, row * state_width, reinterpret_cast<const T*>(from), width,
+              [&] { return partition_.row_of(row_key) * width; });
   };
   if (gradient.rows) {
     update_in_vectors(rule, [&] {
@@ -320,31 +363,28 @@ void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& wit
           [&](uint32_t i) {
             const uint64_t row = row_of(gradient.row_keys[i]);
             __builtin_prefetch(gradient.row(i));
-            __builtin_prefetch(arrays[0] + row * width, 1);
-            if (arrays[1] != nullptr) __builtin_prefetch(arrays[1] + row * state_width, 1);
+            __builtin_prefetch(values.place(row * width), 1);
+            if (states[0] != nullptr) __builtin_prefetch(states[0] + row * state_width, 1);
             return row;
           },
-          [&](uint32_t i, uint64_t row) {
-            apply_row(row * width, row * state_width, reinterpret_cast<const T*>(gradient.row(i)),
-                      width);
-          });
+          [&](uint32_t i, uint64_t row) { apply_key(gradient.row_keys[i], row, gradient.row(i)); });
     });
   } else if (!partition_.ids_declared()) {
-    // In pieces, so that a value that decays is still in the cache when it is updated. No rule of
-    // such a variable looks beyond an element.
-    constexpr uint64_t kPiece = 4096;
-    const uint64_t at = gradient.first - first_element_;
+    // No rule of such a variable looks beyond an element.
     update_in_vectors(rule, [&] {
-      for (uint64_t done = 0; done < gradient.count; done += kPiece) {
-        apply_row(at + done, at + done, gradients + done, std::min(kPiece, gradient.count - done));
+      for (uint64_t done = 0; done < gradient.count; done += values.most()) {
+        const uint64_t first = gradient.first + done, at = first - first_element_;
+        apply_row(at, at, gradients + done, std::min(values.most(), gradient.count - done),
+                  [first] { return first; });
       }
     });
   } else {
-    // Rows made dense: those that nobody contributed are left alone.
+    // Rows made dense, of a mirror: those that nobody contributed are left alone.
     update_in_vectors(rule, [&] {
-      for (uint64_t row = 0; row * gradient_width < gradient.count; ++row) {
-        const T* values = gradients + row * gradient_width;
-        if (!is_no_row(values)) apply_row(row * width, row * state_width, values, width);
+      const T* from = gradients;
+      for (uint32_t row = 0; from < gradients + gradient.count;
+           ++row, from += width + (gradient.counted ? 1 : 0)) {
+        if (!is_no_row(from)) apply_key(row, row, from);
       }
     });
   }
@@ -358,15 +398,16 @@ uint64_t Table::place_of(uint32_t array, uint32_t owner, uint64_t at) const {
 
 bool Table::place_part(uint32_t array, uint32_t owner, uint64_t first,
                        std::span<const std::byte> part) {
-  const uint64_t count = part.size() / element_bytes_;
+  const size_t bytes = bytes_of_dtype(dtype(array));
+  const uint64_t count = part.size() / bytes;
   const uint64_t owned = owned_elements(owner, array);
   // A peer's numbers, so no sum that could wrap.
   if (first > owned || count > owned - first) return false;
   for (uint64_t done = 0; done < count;) {
     // Rows that lie together in a shard lie apart in a mirror.
     const uint64_t run = std::min(count - done, run_at(array, first + done));
-    std::memcpy(&arrays_[array][place_of(array, owner, first + done) * element_bytes_],
-                &part[done * element_bytes_], run * element_bytes_);
+    std::memcpy(&arrays_[array][place_of(array, owner, first + done) * bytes], &part[done * bytes],
+                run * bytes);
     done += run;
   }
   return true;
@@ -374,7 +415,8 @@ bool Table::place_part(uint32_t array, uint32_t owner, uint64_t first,
 
 bool Table::write_section(const Section& section) {
   const SectionHeader& header = section.header;
-  const size_t row_bytes = array_width(header.part) * element_bytes_;
+  const size_t number_bytes = bytes_of_dtype(dtype(header.part));
+  const size_t row_bytes = array_width(header.part) * number_bytes;
   const std::span<const std::byte> payload = section.payload;
   if (!partition_.ids_declared()) {
     const Range here = place_in(
@@ -382,7 +424,7 @@ bool Table::write_section(const Section& section) {
     // Wraps to a huge number if it lies before.
     const uint64_t at = header.first - here.first;
     if (header.encoding != Encoding::kDense || at > here.count || header.count > here.count - at ||
-        payload.size() != header.count * element_bytes_) {
+        payload.size() != header.count * number_bytes) {
       return false;
     }
     if (header.count == 0) return true;
@@ -391,7 +433,7 @@ bool Table::write_section(const Section& section) {
                      {payload.begin(), payload.end()});
       return true;
     }
-    std::memcpy(&arrays_[header.part][at * element_bytes_], payload.data(), payload.size());
+    std::memcpy(&arrays_[header.part][at * number_bytes], payload.data(), payload.size());
     return true;
   }
   if (header.encoding != Encoding::kRows ||
@@ -432,11 +474,11 @@ void Table::take_own_part(const Table& mirror) {
   updates_ = mirror.updates_;
   for (uint32_t array = 0; array < array_count_; ++array) {
     const uint64_t count = element_count(array);
+    const size_t bytes = bytes_of_dtype(dtype(array));
     for (uint64_t done = 0; done < count;) {
       const uint64_t run = std::min(count - done, run_at(array, done));
-      std::memcpy(&arrays_[array][done * element_bytes_],
-                  &mirror.arrays_[array][place_of(array, rank_, done) * element_bytes_],
-                  run * element_bytes_);
+      std::memcpy(&arrays_[array][done * bytes],
+                  &mirror.arrays_[array][place_of(array, rank_, done) * bytes], run * bytes);
       done += run;
     }
   }

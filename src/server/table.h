@@ -2,8 +2,9 @@
 // Table: the values and the optimizer state of one managed variable that this rank holds: its shard
 // of a sharded one, or all of a mirrored one. Rows of a variable with ids lie by row key
 // (mirrored) or by local row (sharded); a dense variable's elements lie as they are. All of it is
-// of the variable's sum type (number.h): a variable of f16 or bf16 has a float master. Owned by the
-// engine's owner, except while an update runs as a job.
+// of the variable's sum type (number.h): a variable of f16 or bf16 has a float master. Where the
+// variable names a narrower type (storage_dtype) values are kept in that (StoredValues), and states
+// as they are. Owned by the engine's owner, except while an update runs as a job.
 //
 // A table on a device (Variable::table_memory) has a store instead of arrays: then what reads or
 // updates is asked of the store, which answers later, and what is written goes there.
@@ -23,6 +24,7 @@
 #include "message/wire.h"
 #include "server/device_table.h"
 #include "server/rule_blocks.h"
+#include "server/stored_values.h"
 #include "server/update_rules.h"
 #include "variable/partition.h"
 #include "variable/variable.h"
@@ -59,7 +61,7 @@ class Table {
   // leases are kept meanwhile. True when all are there.
   [[nodiscard]] bool initialize(uint64_t* elements_left);
   // Initial values that come from elsewhere: elements of the variable from `first` on, row-major,
-  // within it. Those that lie here are copied.
+  // within it, of the sum type. Those that lie here are copied.
   void take_values(uint64_t first, std::span<const std::byte> values);
 
   // Applies a step's reduced gradient: owned (sharded) or whole (mirrored). with.updates is the
@@ -97,14 +99,15 @@ class Table {
   std::span<std::byte> array(uint32_t array) { return arrays_[array]; }
   std::span<const std::byte> array(uint32_t array) const { return arrays_[array]; }
   const std::byte* row_at(uint32_t array, uint64_t row_here) const {
-    return &arrays_[array][row_here * array_width(array) * element_bytes_];
+    return &arrays_[array][row_here * array_width(array) * bytes_of_dtype(dtype(array))];
   }
   // `at` counts in the array.
   const std::byte* element_at(uint32_t array, uint64_t at) const {
-    return &arrays_[array][(at - place_in(array, first_element_)) * element_bytes_];
+    return &arrays_[array][(at - place_in(array, first_element_)) * bytes_of_dtype(dtype(array))];
   }
   SumType sum_type() const { return sum_; }
-  size_t element_bytes() const { return element_bytes_; }
+  // Of an element of the array: the sum type's dtype, or a narrower one of values alone.
+  uint32_t dtype(uint32_t array) const { return array == 0 ? value_dtype_ : dtype_of(sum_); }
   uint64_t row_elements() const { return partition_.row_elements(); }
   const Partition& partition() const { return partition_; }
   // Elements of an array that an owner of a sharded table holds.
@@ -135,13 +138,14 @@ class Table {
   void fill_values(uint64_t first, uint64_t end, T* out) const;
   void initialize_on_device(uint64_t first, uint64_t end);
   int apply_own(const ReducedGradient& gradient, const UpdateArguments& with);
-  template <typename T, typename Rule>
-  void apply_as(const ReducedGradient& gradient, const UpdateArguments& with, const Rule& rule);
+  template <typename T, typename Values, typename Rule>
+  void apply_as(const ReducedGradient& gradient, const UpdateArguments& with, const Rule& rule,
+                Values& values);
 
   const Variable& variable_;
   const Partition& partition_;
   const SumType sum_;
-  const size_t element_bytes_;
+  const uint32_t value_dtype_;
   const uint32_t rank_;
   const bool sharded_;
   std::array<uint64_t, 1 + kStatesMax> widths_ = {};
@@ -154,6 +158,7 @@ class Table {
   std::array<std::span<std::byte>, 1 + kStatesMax> arrays_;
   std::unique_ptr<DeviceTable> device_;   // null: in host memory
   std::unique_ptr<RuleBlocks> own_rule_;  // null: the library's
+  std::unique_ptr<StoredValues> stored_;  // null: values are kept as they are updated
 };
 
 inline size_t shared_bytes(const Table& table) {

@@ -117,7 +117,7 @@ const std::byte* TableReader::find(const PulledVariable& variable, uint32_t owne
   }
   const BufferPlace& place = variable.places[owner];
   if (place.buffer == 0) return nullptr;
-  const uint64_t row_bytes = variable.partition.row_elements() * bytes_of_sum(variable.master);
+  const uint64_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(variable.master);
   const uint64_t bytes = kArenaAlignmentBytes + variable.partition.rows_owned(owner) * row_bytes;
   return outbox_.lending().find(owner, place, bytes);
 }
@@ -243,7 +243,7 @@ template <typename IdOf>
 uint64_t TableReader::copy_rows(const Reading& reading, uint32_t count, IdOf id_of) const {
   const Partition& partition = reading.variable->partition;
   const uint64_t width = partition.row_elements();
-  const uint32_t master = dtype_of(reading.variable->master);
+  const uint32_t master = reading.variable->master;
   const uint64_t from_bytes = width * bytes_of_dtype(master);
   const CopiedRow row = {.convert = converter(master, reading.slice->dtype),
                          .width = width,

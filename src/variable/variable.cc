@@ -10,10 +10,10 @@
 #include <sstream>
 #include <vector>
 
-#include "base/not_yet.h"
 #include "base/text.h"
 #include "variable/initial_value.h"
 #include "variable/pins.h"
+#include "variable/storage.h"
 
 namespace parallax {
 
@@ -269,6 +269,7 @@ constexpr auto kDtypeNames = [] {
 }();
 constexpr const char* kTagNames[] = {"AUTO", "DENSE", "SPARSE"};
 constexpr const char* kMemoryNames[] = {"HOST", "CUDA"};
+constexpr const char* kRoundingNames[] = {"NEAREST_EVEN", "STOCHASTIC"};
 constexpr const char* kReductionNames[] = {"SUM", "MEAN_WORLD", "MEAN_CONTRIBUTORS", "MEAN_ROW"};
 constexpr auto kRuleNames = [] {
   std::array<const char*, kRuleCount> names = {};
@@ -324,6 +325,8 @@ std::vector<Field> fields_of(const Variable& variable) {
       {"rates", variable.rates},
       {"memory", variable.memory, FieldKind::kInteger, kMemoryNames},
       {"table_memory", variable.table_memory, FieldKind::kInteger, kMemoryNames},
+      {"storage_dtype", variable.stored_dtype(), FieldKind::kInteger, kDtypeNames},
+      {"rounding", variable.rounding, FieldKind::kInteger, kRoundingNames},
       {"placement", variable.pin.placement, FieldKind::kInteger, kPlacementPins},
       {"method", variable.pin.method, FieldKind::kInteger, kMethodPins},
       {"l1", wide(variable.penalties.l1), FieldKind::kDouble},
@@ -360,11 +363,6 @@ Status check_dtype(const parallax_variable_t& in, const std::string& name) {
   return {};
 }
 
-Status check_not_yet(const parallax_variable_t& in, const std::string& name) {
-  return refuse_not_yet(name + ": ",
-                        {{"storage_dtype", in.storage_dtype != 0}, {"rounding", in.rounding != 0}});
-}
-
 }  // namespace
 
 Status make_variable(const parallax_variable_t& in, Variable* variable) {
@@ -384,11 +382,11 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
         .about_field("name");
   }
   PARALLAX_RETURN_IF_ERROR(check_dtype(in, name));
-  PARALLAX_RETURN_IF_ERROR(check_not_yet(in, name));
   PARALLAX_RETURN_IF_ERROR(check_shape(in, name));
   PARALLAX_RETURN_IF_ERROR(check_form(in, name));
   PARALLAX_RETURN_IF_ERROR(check_rule(in, name));
   PARALLAX_RETURN_IF_ERROR(check_memory(in, name));
+  PARALLAX_RETURN_IF_ERROR(check_storage(in, name));
   *variable = {.name = std::string(in.name, length),
                .rows = in.rows,
                .row_elements = in.row_elements,
@@ -420,6 +418,8 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                             .state_elements = {in.state_elements[0], in.state_elements[1]}},
                .memory = in.memory,
                .table_memory = in.table_memory,
+               .storage_dtype = storage_dtype_of(in),
+               .rounding = in.rounding,
                .pin = {.placement = in.placement, .method = in.method},
                .priority = in.priority};
   PARALLAX_RETURN_IF_ERROR(check_pin(*variable, variable->pin));

@@ -63,7 +63,11 @@ struct Variable {
   OwnRule own_rule = {};
   uint32_t memory = PARALLAX_MEMORY_HOST;        // where its slices lie on every rank
   uint32_t table_memory = PARALLAX_MEMORY_HOST;  // where the library keeps it, if it is managed
-  Place place = {};                              // where this rank's slices lie
+  // PARALLAX_AS of what its values are kept in where that is narrower than their sum type, and how
+  // they are rounded to it; 0: they are kept as they are updated.
+  uint32_t storage_dtype = 0;
+  uint32_t rounding = PARALLAX_ROUNDING_NEAREST_EVEN;
+  Place place = {};  // where this rank's slices lie
   Pin pin = {};
   int32_t priority = 0;  // this rank's: the higher goes first
   // Agreed at commit: its slices stay on their devices, which sum them among themselves.
@@ -80,6 +84,10 @@ struct Variable {
     return state < kept.element_states + kept.row_states ? 1 : 0;
   }
   SumType sum_type() const { return sum_type_of(dtype); }
+  // The dtype that a table keeps its values in. States are of the sum type.
+  uint32_t stored_dtype() const {
+    return storage_dtype == 0 ? dtype_of(sum_type()) : storage_dtype - 1;
+  }
   bool counts_ranks() const { return reduction == PARALLAX_MEAN_ROW; }
   // Of a managed one the vote counts who was not absent.
   bool counts_contributors() const { return !managed() && reduction == PARALLAX_MEAN_CONTRIBUTORS; }

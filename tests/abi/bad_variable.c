@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Initial values, and rules of the caller's own, with a wrong field are refused by its name.
+ * Initial values, rules of the caller's own, and storage, with a wrong field are refused by its
+ * name.
  */
 #include "expect.h"
 
@@ -69,6 +70,40 @@ static void own_rules_refused(parallax_job_t *job) {
   PARALLAX_EXPECT(id == 77);
 }
 
+static void storage_refused(parallax_job_t *job) {
+  uint32_t id = 77;
+  parallax_variable_t v = variable("bad");
+  v.storage_dtype = 77;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "storage_dtype is 77");
+  v.storage_dtype = PARALLAX_AS(PARALLAX_I32);
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "storage_dtype");
+  v.storage_dtype = PARALLAX_AS(PARALLAX_F64);
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED,
+                          "dtype is "
+                          "PARALLAX_F32");
+  v.storage_dtype = PARALLAX_AS(PARALLAX_BF16);
+  v.dtype = PARALLAX_F64;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED,
+                          "dtype is "
+                          "PARALLAX_F64");
+  v.dtype = PARALLAX_F32;
+  v.rule = PARALLAX_RULE_NONE;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "framework-held");
+  v.rule = PARALLAX_RULE_CALLBACK;
+  v.rule_fn = own_rule;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED, "CALLBACK");
+  v = variable("bad");
+  v.rounding = 2;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "rounding is 2");
+  v.rounding = PARALLAX_ROUNDING_STOCHASTIC;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "set storage_dtype");
+  v.storage_dtype = PARALLAX_AS(PARALLAX_F32); /* which it is anyway */
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "set storage_dtype");
+  PARALLAX_EXPECT(id == 77);
+  v.rounding = PARALLAX_ROUNDING_NEAREST_EVEN;
+  PARALLAX_EXPECT_OK(parallax_register(job, &v, &id));
+}
+
 int main(void) {
   parallax_job_t *job = NULL;
   const parallax_options_t options = {.size = sizeof options};
@@ -76,6 +111,7 @@ int main(void) {
   if (job == NULL) return parallax_expect_end();
   initial_values_refused(job);
   own_rules_refused(job);
+  storage_refused(job);
   PARALLAX_EXPECT_OK(parallax_close(job));
   return parallax_expect_end();
 }

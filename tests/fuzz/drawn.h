@@ -91,7 +91,7 @@ class Drawn {
       variable.placement = number<uint32_t>(0, 2);
       variable.method = number<uint32_t>(0, 5);
     }
-    if (rarely()) {  // what is not there yet
+    if (rarely()) {  // of these most are refused
       variable.storage_dtype = number<uint32_t>(0, PARALLAX_AS(PARALLAX_I64));
       variable.rounding = number<uint32_t>(0, 1);
       variable.memory = number<uint32_t>(0, 1);

@@ -49,20 +49,40 @@ int64_t add(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }
 
+// Of 16 bits: the step between numbers as large as this one, and what is too large.
+double unit_of(uint32_t dtype, double value) {
+  const int digits = dtype == PARALLAX_F16 ? 11 : 8;
+  const int least = dtype == PARALLAX_F16 ? -14 : -126;
+  int exponent = 0;
+  std::frexp(value, &exponent);  // in [2^(exponent - 1), 2^exponent)
+  return std::ldexp(1.0, std::max(exponent - 1, least) - digits + 1);
+}
+double beyond(uint32_t dtype) { return std::ldexp(1.0, dtype == PARALLAX_F16 ? 16 : 128); }
+
+uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
 }  // namespace
 
 double rounded(uint32_t dtype, double value) {
   if (dtype == PARALLAX_F32) return static_cast<float>(value);
   if (dtype != PARALLAX_F16 && dtype != PARALLAX_BF16) return value;
   if (!std::isfinite(value) || value == 0) return value;
-  const int digits = dtype == PARALLAX_F16 ? 11 : 8;
-  const int least = dtype == PARALLAX_F16 ? -14 : -126;
-  int exponent = 0;
-  std::frexp(value, &exponent);  // in [2^(exponent - 1), 2^exponent)
-  const double unit = std::ldexp(1.0, std::max(exponent - 1, least) - digits + 1);
+  const double unit = unit_of(dtype, value);
   const double near = std::nearbyint(value / unit) * unit;
-  const double beyond = std::ldexp(1.0, dtype == PARALLAX_F16 ? 16 : 128);
-  return std::fabs(near) >= beyond ? std::copysign(HUGE_VAL, value) : near;
+  return std::fabs(near) >= beyond(dtype) ? std::copysign(HUGE_VAL, value) : near;
+}
+
+double rounded_by_chance(uint32_t dtype, double value, double fraction) {
+  if (!std::isfinite(value) || value == 0) return rounded(dtype, value);
+  const double unit = unit_of(dtype, value);
+  const double steps = std::fabs(value) / unit;
+  const double below = std::floor(steps);
+  if ((steps > below ? below + 1 : below) * unit >= beyond(dtype)) return rounded(dtype, value);
+  return std::copysign((fraction < steps - below ? below + 1 : below) * unit, value);
 }
 
 NaiveTraining::NaiveTraining(std::vector<parallax_variable_t> variables,
@@ -73,7 +93,9 @@ NaiveTraining::NaiveTraining(std::vector<parallax_variable_t> variables,
     std::vector<double>& value = values_.emplace_back();
     for (uint64_t row = 0; row < variable.rows; ++row) {
       for (uint64_t column = 0; column < variable.row_elements; ++column) {
-        value.push_back(first_value(variable, row, column));
+        const double first = first_value(variable, row, column);
+        value.push_back(variable.storage_dtype == 0 ? first
+                                                    : rounded(variable.storage_dtype - 1, first));
       }
     }
     const bool squares = variable.rule == PARALLAX_RULE_ADAGRAD ||
@@ -293,6 +315,21 @@ void NaiveTraining::update_by_ftrl(uint32_t variable, T g, T rate, Element<T>* e
   if (d != 0) p = std::fabs(z) <= l1 ? T{0} : ((z > 0 ? l1 : -l1) - z) / d;
 }
 
+double NaiveTraining::stored(uint32_t variable, uint64_t row, uint64_t column, double value) const {
+  const parallax_variable_t& shape = variables_[variable];
+  if (shape.storage_dtype == 0) return value;
+  const uint32_t dtype = shape.storage_dtype - 1;
+  if (shape.rounding == PARALLAX_ROUNDING_NEAREST_EVEN) return rounded(dtype, value);
+  constexpr uint64_t kStep = 0x9e3779b97f4a7c15;
+  uint64_t seed = mix(shape.init_seed);
+  for (const char* each = shape.name; *each != 0; ++each) {
+    seed = mix(seed + static_cast<unsigned char>(*each) + kStep);
+  }
+  seed = mix(seed + kStep * updates_[variable]);
+  const uint64_t bits = mix(mix(seed + kStep * (row + 1)) + column);
+  return rounded_by_chance(dtype, value, std::ldexp(static_cast<double>(bits >> 32), -32));
+}
+
 // One row by the formulas of parallax.h.
 template <typename T>
 void NaiveTraining::update_row(uint32_t variable, uint64_t row, const double* sum, T scale) {
@@ -349,7 +386,7 @@ void NaiveTraining::update_row(uint32_t variable, uint64_t row, const double* su
     } else {
       update_by_adam(variable, g, epsilon_or(1e-8), &element);
     }
-    values_[variable][at] = p;
+    values_[variable][at] = stored(variable, row, column, p);
     first_states_[variable][at] = s;
     second_states_[variable][at] = v;
   }

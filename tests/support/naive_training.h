@@ -37,6 +37,9 @@ struct StepEnd {
 
 // The nearest number of a dtype, ties to even.
 double rounded(uint32_t dtype, double value);
+// Of F16 or BF16: the one farther from zero, of those that the value lies between, with the
+// probability of its distance from the nearer; `fraction`, in [0, 1), is chance.
+double rounded_by_chance(uint32_t dtype, double value, double fraction);
 
 class NaiveTraining {
  public:
@@ -75,6 +78,8 @@ class NaiveTraining {
   template <typename T>
   std::vector<double> sum_as(uint32_t variable,
                              const std::vector<Contribution>& contributions) const;
+  // What is kept of a value of the variable, which has been updated so often.
+  double stored(uint32_t variable, uint64_t row, uint64_t column, double value) const;
   template <typename T>
   void update_row(uint32_t variable, uint64_t row, const double* sum, T scale);
   template <typename T>

@@ -29,8 +29,8 @@ from ._rows import StoredRows, read, write
 from ._rule import RuleBlock, within_rule
 from ._status import Status
 from ._step import Step
-from ._tables import (Collective, Memory, Method, Op, Phase, Placement, Reduction, Report, Rule,
-                      Tag, member_of)
+from ._tables import (Collective, Memory, Method, Op, Phase, Placement, Reduction, Report,
+                      Rounding, Rule, Tag, member_of)
 from ._variable import Variable
 
 if TYPE_CHECKING:
@@ -102,7 +102,9 @@ class Job:
                  memory: Union[str, Memory, None] = None,
                  table_memory: Union[str, Memory, None] = None, place_values: Any = None,
                  place_into: Any = None, placement: Union[str, Placement, None] = None,
-                 method: Union[str, Method, None] = None, priority: int = 0) -> Variable:
+                 method: Union[str, Method, None] = None, priority: int = 0,
+                 storage_dtype: Any = None,
+                 rounding: Union[str, Rounding, None] = None) -> Variable:
         """Registers a variable, before commit() or between steps: the same ones on every rank, in
         any order. The next commit() brings it in.
 
@@ -149,6 +151,10 @@ class Job:
             gradient travels. None: both are planned (docs/planning.md).
         priority: where gradients of several variables wait on this rank the higher goes first,
             past what is left of a large one. A hint: no result depends on it, and ranks may differ.
+        storage_dtype: "bf16" or "f16", of a managed variable of floats of 32 or 16 bits: its values
+            are kept so, in half the memory, and without a float master. rounding: of an update to
+            that, "nearest_even", the default, or "stochastic", which loses no small update on the
+            average, and has the same bits on every number of ranks.
 
         InvalidArgument names the field; InvalidState within a step; Unsupported for what the
         library loaded lacks.
@@ -167,7 +173,9 @@ class Job:
             table_memory=member_of(Memory, table_memory, "register: table_memory"),
             place_values=place_values, place_into=place_into,
             placement=member_of(Placement, placement, "register: placement"),
-            method=member_of(Method, method, "register: method"), priority=priority))
+            method=member_of(Method, method, "register: method"), priority=priority,
+            storage_dtype=storage_dtype,
+            rounding=member_of(Rounding, rounding, "register: rounding")))
 
     def commit(self) -> None:
         """Collective: checks that all ranks registered the same since the last one, places those
@@ -234,8 +242,8 @@ class Job:
         checkpoints, in chunks as large as you like. This rank alone, between steps.
 
         row_count: None is all from first_row on. state=False: values alone.
-        wait() gives StoredRows: float32 arrays for f16 and bf16 variables, which are kept in
-        float32.
+        wait() gives StoredRows: float32 arrays for f16 and bf16 variables, and for what is kept in
+        a storage_dtype.
         """
         return read(self, variable, first_row, row_count, state)
 

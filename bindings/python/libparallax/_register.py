@@ -14,7 +14,8 @@ from ._device import READY
 from ._errors import InvalidArgument, Unsupported
 from ._library import LIB
 from ._rule import function_of
-from ._tables import (KEPT_IN, RULES, DType, InitKind, Reduction, Rule, Tag, dtype_of, member_of)
+from ._tables import (KEPT_IN, RULES, DType, InitKind, Reduction, Rule, Tag, as_dtype_of, dtype_of,
+                      member_of)
 from ._variable import (Constant, FromRank0, Normal, TruncatedNormal, Uniform, Variable)
 
 
@@ -85,6 +86,17 @@ def _rule(core: _core.Core, name: str, rule: Any, state_elements: Any) -> Tuple[
                    "state_elements": (ctypes.c_uint32 * 2)(*widths)}
 
 
+def _storage(given: Any) -> int:
+    """PARALLAX_AS of parallax.h; None is 0."""
+    if given is None:
+        return 0
+    try:
+        return as_dtype_of(dtype_of(given))
+    except InvalidArgument:
+        raise InvalidArgument(f"register: storage_dtype is {given!r}; it must be None, 'f16' or "
+                              "'bf16'", field="storage_dtype") from None
+
+
 def _places(given: Dict[str, Any], name: str, element: DType, shape: Any) -> None:
     """Puts addresses in place of arrays. The memory is the job's, which keeps it."""
     for field in ("place_values", "place_into"):
@@ -107,6 +119,7 @@ def register(core: _core.Core, name: str, tag: Any, rule: Any, reduction: Any,
     _core.struct_of("register", VariableStruct, {"rows": rows, "row_elements": row_elements})
     initial, loan = _initial(given.pop("init"), name, element, (rows, row_elements))
     _places(given, name, element, (rows, row_elements))
+    given["storage_dtype"] = _storage(given["storage_dtype"])
     named_rule, own = _rule(core, name, rule, given.pop("state_elements"))
     traits = RULES[named_rule]
     for field, used in (("epsilon", traits.has_epsilon), ("beta1", traits.has_betas),

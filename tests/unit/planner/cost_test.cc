@@ -113,6 +113,19 @@ TEST(Cost, PushesAndPullsBringTheirIds) {
   EXPECT_DOUBLE_EQ(Hosts(2)(cost::push_pull, sparse(30, 2, 0, 0, 9)), 0.5 * (9 * 8 + 9 * 4));
 }
 
+// Of a table that keeps half the bytes, pulls have them, and pushes not.
+TEST(Cost, PullsHaveWhatTablesKeep) {
+  VariableFacts facts = sparse(30, 2, 6, 15, 9);
+  facts.value_bytes = 2;
+  EXPECT_DOUBLE_EQ(Hosts(3)(cost::push_pull, facts), 2.0 / 3 * (6 * 12 + 9 * 8));
+  EXPECT_DOUBLE_EQ(Hosts(3)(cost::reduce_rows, facts), 2.0 / 3 * (6 + 15) * 12);
+  EXPECT_EQ(cost::formula(Method::kPushPull, facts, {.hosts = 3, .ranks = 3}),
+            "2/3 x (6 pushed rows x 12 + 9 pulled rows x 8 bytes)");
+  facts.tag = PARALLAX_DENSE;
+  facts.ids_declared = false;
+  EXPECT_EQ(Hosts(4)(cost::push_pull, facts), 0.75 * 30 * 8 + 0.75 * 30 * 4);
+}
+
 TEST(Cost, DensePushPullSendsNoIds) {
   VariableFacts facts = sparse(30, 2, 30, 30, 30);
   facts.tag = PARALLAX_DENSE;

@@ -21,7 +21,7 @@ class LedVariableTest : public testing::Test {
  protected:
   explicit LedVariableTest(bool dense = false)
       : partition_(dense ? 10 * kRows : kRows, kWidth, !dense, even_slots(5), 0),
-        led_(columns_, partition_, dense ? 0 : kRowsMax, SumType::kF32) {
+        led_(columns_, partition_, dense ? 0 : kRowsMax, uint32_t{PARALLAX_F32}) {
     Arena measure;
     led_.lay_out(measure);
     EXPECT_TRUE(arena_.reserve(measure.used_bytes()).ok());
@@ -261,7 +261,7 @@ TEST(LedVariable, MemoryIsThatOfWhatMayBeWanted) {
     for (uint32_t rank = 0; rank < world; ++rank) {
       const Columns columns(hosts, rank);
       const Partition partition(3, kWidth, true, even_slots(world), 0);
-      LedVariable led(columns, partition, kRowsMax, SumType::kF32);
+      LedVariable led(columns, partition, kRowsMax, uint32_t{PARALLAX_F32});
       Arena measure;
       led.lay_out(measure);
       uint64_t column_rows = 0;

@@ -15,13 +15,19 @@
 
 namespace parallax::testkit::pull_exchange {
 
-enum : uint32_t { kEmbedding, kFew, kLong, kCounts, kWide, kBias };
+enum : uint32_t { kEmbedding, kFew, kLong, kCounts, kWide, kBias, kNarrow, kNarrowDense };
 
-// Rows of every kind: some of several messages, some fewer than the ranks; and dense ones.
+// Rows of every kind: some of several messages, some fewer than the ranks; and dense ones. Tables
+// that keep what they update, and others.
 inline std::vector<Variable> every_form() {
-  return {pulled_variable(60, 3, 16, PARALLAX_F32),   pulled_variable(3, 1, 3, PARALLAX_F64),
-          pulled_variable(70, 40, 70, PARALLAX_BF16), pulled_variable(20, 2, 8, PARALLAX_I64),
-          pulled_variable(17, 100, 0, PARALLAX_F32),  pulled_variable(3, 1, 0, PARALLAX_F64)};
+  return {pulled_variable(60, 3, 16, PARALLAX_F32),
+          pulled_variable(3, 1, 3, PARALLAX_F64),
+          pulled_variable(70, 40, 70, PARALLAX_BF16),
+          pulled_variable(20, 2, 8, PARALLAX_I64),
+          pulled_variable(17, 100, 0, PARALLAX_F32),
+          pulled_variable(3, 1, 0, PARALLAX_F64),
+          stored_as(pulled_variable(33, 20, 12, PARALLAX_F32), PARALLAX_BF16),
+          stored_as(pulled_variable(9, 70, 0, PARALLAX_BF16), PARALLAX_F16)};
 }
 
 inline std::vector<int64_t> range_of_ids(int64_t first, int64_t count) {

@@ -20,6 +20,7 @@
 #include "server/table.h"
 #include "support/numbers.h"
 #include "support/shared_host.h"
+#include "support/stored_as.h"
 #include "unit/server/layouts.h"
 #include "unit/server/section_network.h"
 #include "world/view.h"
@@ -278,14 +279,14 @@ class PullJob {
       const Partition& partition = partitions_[id];
       const uint64_t width = partition.row_elements();
       const uint64_t first = partition.ids_declared() ? 0 : partition.range_of(rank).first;
-      std::vector<double> values(table.array(0).size() / table.element_bytes());
+      std::vector<double> values(table.array(0).size() / bytes_of_dtype(table.dtype(0)));
       for (uint64_t i = 0; i < values.size(); ++i) {
         const uint64_t row = partition.ids_declared()
                                  ? partition.row_of(partition.row_key_at(rank, i / width))
                                  : (first + i) / width;
         values[i] = value_after(id, row, (first + i) % width, version);
       }
-      Numbers numbers(dtype_of(table.sum_type()), values);
+      Numbers numbers(table.dtype(0), values);
       if (!values.empty()) {
         std::memcpy(table.array(0).data(), numbers.data(), table.array(0).size());
       }

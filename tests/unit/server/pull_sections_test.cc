@@ -54,16 +54,19 @@ TEST(PullSections, ABareSectionHasNothingBehindIt) {
 // Given any dtype asked for, expect values to travel as the smaller of it and the master's, and a
 // peer to be able to ask for that.
 TEST(PullSections, ValuesTravelAsTheSmallerType) {
-  EXPECT_EQ(wire_dtype(PARALLAX_F16, SumType::kF32), uint32_t{PARALLAX_F16});
-  EXPECT_EQ(wire_dtype(PARALLAX_F64, SumType::kF32), uint32_t{PARALLAX_F32});
-  EXPECT_EQ(wire_dtype(PARALLAX_F32, SumType::kF64), uint32_t{PARALLAX_F32});
-  EXPECT_EQ(wire_dtype(PARALLAX_I64, SumType::kI64), uint32_t{PARALLAX_I64});
-  EXPECT_TRUE(may_travel_as(PARALLAX_BF16, SumType::kF32));
-  EXPECT_TRUE(may_travel_as(PARALLAX_F32, SumType::kF32));
-  EXPECT_FALSE(may_travel_as(PARALLAX_F64, SumType::kF32)) << "no room for it";
-  EXPECT_FALSE(may_travel_as(PARALLAX_I32, SumType::kF32)) << "never converted";
+  EXPECT_EQ(wire_dtype(PARALLAX_F16, PARALLAX_F32), uint32_t{PARALLAX_F16});
+  EXPECT_EQ(wire_dtype(PARALLAX_F64, PARALLAX_F32), uint32_t{PARALLAX_F32});
+  EXPECT_EQ(wire_dtype(PARALLAX_F32, PARALLAX_F64), uint32_t{PARALLAX_F32});
+  EXPECT_EQ(wire_dtype(PARALLAX_I64, PARALLAX_I64), uint32_t{PARALLAX_I64});
+  EXPECT_EQ(wire_dtype(PARALLAX_F32, PARALLAX_BF16), uint32_t{PARALLAX_BF16});
+  EXPECT_EQ(wire_dtype(PARALLAX_F16, PARALLAX_BF16), uint32_t{PARALLAX_BF16});
+  EXPECT_TRUE(may_travel_as(PARALLAX_BF16, PARALLAX_F32));
+  EXPECT_FALSE(may_travel_as(PARALLAX_F32, PARALLAX_BF16)) << "no room for it";
+  EXPECT_TRUE(may_travel_as(PARALLAX_F32, PARALLAX_F32));
+  EXPECT_FALSE(may_travel_as(PARALLAX_F64, PARALLAX_F32)) << "no room for it";
+  EXPECT_FALSE(may_travel_as(PARALLAX_I32, PARALLAX_F32)) << "never converted";
   for (uint32_t unknown = PARALLAX_I64 + 1; unknown < 16; ++unknown) {
-    EXPECT_FALSE(may_travel_as(unknown, SumType::kF64));
+    EXPECT_FALSE(may_travel_as(unknown, PARALLAX_F64));
   }
 }
 

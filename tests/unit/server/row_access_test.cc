@@ -15,7 +15,18 @@
 namespace parallax::testkit::row_access {
 namespace {
 
-enum : uint32_t { kAdam, kRowwise, kDense, kMirror, kMirroredDense, kFew, kIntegers, kLong };
+enum : uint32_t {
+  kAdam,
+  kRowwise,
+  kDense,
+  kMirror,
+  kMirroredDense,
+  kFew,
+  kIntegers,
+  kLong,
+  kNarrow,
+  kNarrowDense
+};
 constexpr uint64_t kLongRows = 2500;  // three portions of a write
 
 const std::vector<Placed>& every_form() {
@@ -27,7 +38,9 @@ const std::vector<Placed>& every_form() {
       {managed_variable(7, 70, false, PARALLAX_RULE_MOMENTUM), false},
       {managed_variable(3, 1, true, PARALLAX_RULE_SGD)},
       {managed_variable(30, 2, true, PARALLAX_RULE_SUM, PARALLAX_I64)},
-      {managed_variable(kLongRows, 2, true, PARALLAX_RULE_ADAGRAD)}};
+      {managed_variable(kLongRows, 2, true, PARALLAX_RULE_ADAGRAD)},
+      {stored_as(managed_variable(60, 3, true, PARALLAX_RULE_ADAM), PARALLAX_BF16)},
+      {stored_as(managed_variable(9, 30, false, PARALLAX_RULE_MOMENTUM), PARALLAX_F16), false}};
   return all;
 }
 

@@ -19,6 +19,7 @@
 #include "server/table.h"
 #include "support/numbers.h"
 #include "support/slot_maps.h"
+#include "support/stored_as.h"
 #include "unit/server/layouts.h"
 #include "unit/server/section_network.h"
 #include "world/view.h"
@@ -227,12 +228,13 @@ class RowsJob {
       if (partition.ids_declared()) {
         const uint32_t row_key = partition.row_key_of(i / width);
         if (held.sharded() && partition.owner_of(row_key) != rank) continue;
-        number = held.row_at(array, held.row_of(row_key)) + i % width * held.element_bytes();
+        number = held.row_at(array, held.row_of(row_key)) +
+                 i % width * bytes_of_dtype(held.dtype(array));
       } else {
         if (i < range.first || i >= range.end()) continue;
         number = held.element_at(array, i);
       }
-      ASSERT_EQ(Numbers::read(dtype_of(held.sum_type()), number, 0), all[i])
+      ASSERT_EQ(Numbers::read(held.dtype(array), number, 0), all[i])
           << "rank " << rank << ", variable " << id << ", array " << array << ", number " << i;
     }
   }
