@@ -17,7 +17,7 @@ class Storage(unittest.TestCase):
         def body(job):
             by_chance = register(job, init=1.0, storage_dtype="bf16", rounding="stochastic")
             nearest = register(job, "nearest", init=1.0, storage_dtype="bfloat16")
-            half = register(job, "half", init=1.0, dtype="bf16", storage_dtype=np.float16)
+            half = register(job, "half", init=1.0, storage_dtype=np.float16)
             job.commit()
             gradient = np.full((50, 8), -2.0 ** -12 / job.world, np.float32)
             for _ in range(64):
