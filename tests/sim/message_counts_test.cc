@@ -57,14 +57,16 @@ double messages_of_a_step(uint32_t hosts) {
 }
 
 TEST(MessageCounts, AreOfTheRowsOwnersAndOfTrees) {
-  std::vector<uint32_t> many = {16, 64, testkit::kBrief ? 128u : 512u};
+  // Smaller jobs of the simulator have collectives beside their steps.
+  std::vector<uint32_t> many = {128};
+  if (!testkit::kBrief) many.push_back(512);
   if (const char* asked = std::getenv("PARALLAX_SIM_HOSTS")) {
     many = {static_cast<uint32_t>(std::strtoul(asked, nullptr, 10))};
   }
   for (const uint32_t hosts : many) {
     const double messages = messages_of_a_step(hosts);
     std::printf("report: %u hosts: %.1f messages a rank and step\n", hosts, messages);
-    EXPECT_LE(messages, 4.0 * kRowsMax + 4 * std::log2(hosts)) << hosts << " hosts";
+    EXPECT_LE(messages, 2.0 * kRowsMax + std::log2(hosts)) << hosts << " hosts";
   }
 }
 
