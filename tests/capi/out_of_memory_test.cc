@@ -29,12 +29,15 @@ void* take(size_t bytes) {
 
 }  // namespace
 
-void* operator new(size_t bytes) { return take(bytes); }
-void* operator new[](size_t bytes) { return take(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+// Not inlined: where only one of a pair is, GCC takes them for mismatched.
+#define PARALLAX_TEST_NOINLINE __attribute__((noinline))
+PARALLAX_TEST_NOINLINE void* operator new(size_t bytes) { return take(bytes); }
+PARALLAX_TEST_NOINLINE void* operator new[](size_t bytes) { return take(bytes); }
+PARALLAX_TEST_NOINLINE void operator delete(void* memory) noexcept { std::free(memory); }
+PARALLAX_TEST_NOINLINE void operator delete[](void* memory) noexcept { std::free(memory); }
+PARALLAX_TEST_NOINLINE void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+PARALLAX_TEST_NOINLINE void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+#undef PARALLAX_TEST_NOINLINE
 
 namespace {
 
