@@ -11,7 +11,6 @@
 #include "support/collective_case.h"
 #include "support/host_map_of.h"
 #include "support/outbox_world.h"
-#include "support/sanitizers.h"
 
 namespace parallax::testkit::runs {
 namespace {
@@ -44,7 +43,7 @@ TEST(CollectiveRun, EveryKindWithRanksThatStartLate) {
     const HostMap hosts = host_map(layout);
     const auto world_size = static_cast<uint32_t>(layout.size());
     for (uint32_t kind = PARALLAX_ALLREDUCE; kind <= PARALLAX_GATHER; ++kind) {
-      for (int trial = 0; trial < (testkit::kThreadSanitizer ? 2 : 12); ++trial) {
+      for (int trial = 0; trial < 12; ++trial) {
         CollectiveCase of = CollectiveCase::draw(random.fork(random.next()), world_size);
         of.kind = kind;
         if (!of.takes_op()) of.op = PARALLAX_OP_SUM;

@@ -68,13 +68,11 @@ void for_each_setting(const Candidate& candidate, const Sweep& sweep, const Body
   const bool brief = testkit::kBrief;
   const uint32_t seeds = (brief ? 1 : sweep.seeds);
   const uint32_t thinned = sweep.thinned * (brief ? 4 : 1);
-  // All ranks are of one thread here, in which there is no race.
-  const uint32_t world_max = testkit::kThreadSanitizer ? std::max(sweep.world_min, 5u) : kWorldMax;
   uint64_t turn = 0;
   uint64_t asked = 0;
   uint64_t layouts = 0;
   const uint64_t orders = sweep.ordered.size();
-  for (uint32_t world = sweep.world_min; world <= world_max; ++world) {
+  for (uint32_t world = sweep.world_min; world <= kWorldMax; ++world) {
     for (const std::vector<uint32_t>& layout : layouts_of(world)) {
       ++layouts;
       for (uint64_t i = 0; i < seeds * orders; ++i) {

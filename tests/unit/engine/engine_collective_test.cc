@@ -16,7 +16,6 @@ namespace {
 TEST(EngineCollective, EveryKindDtypeAndOperationOnEveryLayout) {
   uint64_t seed = 0;
   for (const Hosts& hosts : kLayouts) {
-    if (kThreadSanitizer && hosts.size() > 4) continue;
     for (uint32_t kind = PARALLAX_ALLREDUCE; kind <= PARALLAX_GATHER; ++kind) {
       ++seed;
       const auto world = committed(world_of(hosts, seed));
