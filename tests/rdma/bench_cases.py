@@ -18,7 +18,7 @@ class Bench(GuestTest):
             f"{UCX} {environment} PARALLAX_HOST=host{rank} PARALLAX_LEASE_MS=20000 "
             f"{BIN}/parallax bench wire --rank {rank} --world 2 --rendezvous file:{folder}/meet "
             f"-n 2 -w 1 -N 1 --json {folder}/json{rank} {' '.join(options)} 2>{folder}/said{rank} "
-            f"|| {{ cat {folder}/said{rank}; false; }}", 120)
+            f"|| {{ cat {folder}/said{rank}; false; }}", 240)
             for rank in range(2)]
         text = both[0].check()
         both[1].check()

@@ -14,7 +14,7 @@ class Doctor(GuestTest):
     def found(self, environment="", prefix=""):
         """Verdict and text by check; of several findings of one check the worst."""
         output = self.guest.run(
-            f"{environment} {prefix} {BIN}/parallax doctor --json 2>/dev/null; true", 60)
+            f"{environment} {prefix} {BIN}/parallax doctor --json 2>/dev/null; true", 120)
         worst = {}
         for each in json.loads(output.strip().splitlines()[-1])["findings"]:
             verdict = each["verdict"]

@@ -36,8 +36,8 @@ MODULE_FOLDERS = ("crypto", "arch/x86/crypto", "lib", "net", "fs/9p", "fs/netfs"
                   "drivers/char/hw_random")
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
-BOOT_SECONDS = 90  # 4 on an idle machine
-END_SECONDS = 10
+BOOT_SECONDS = 180  # 4 on an idle machine
+END_SECONDS = 30
 DOWNLOAD_SECONDS = 180
 CONSOLE_LINES = 40
 
@@ -348,7 +348,7 @@ class Guest:
                 raise GuestError(f"the guest did not {what} in {seconds} s:\n{self.console()}")
             time.sleep(0.05)
 
-    def start(self, script, seconds=60):
+    def start(self, script, seconds=120):
         self._count += 1
         draft = self.path("job/draft")
         with open(draft, "w") as file:
@@ -356,7 +356,7 @@ class Guest:
         os.rename(draft, self.path(f"job/{self._count}.sh"))
         return Command(self, self._count, seconds)
 
-    def run(self, script, seconds=60):
+    def run(self, script, seconds=120):
         """The output of a shell script that has to succeed."""
         return self.start(script, seconds).check()
 

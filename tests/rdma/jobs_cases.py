@@ -4,7 +4,7 @@ every value that it pulls and reduces against its own oracle."""
 
 import unittest
 
-from support import DEVICE, MOUNT_TRACING, PEER_LOST, TRACING, GuestTest
+from support import DEVICE, MOUNT_TRACING, PEER_LOST, SHORT_LEASE, TRACING, GuestTest
 
 INFO = "PARALLAX_DEBUG=info"
 # Calls of the device's driver.
@@ -48,7 +48,7 @@ class Jobs(GuestTest):
 
     def test_a_killed_peer_is_named(self):
         """Over ud; over rc in writes_cases.py."""
-        ranks = self.start_ranks("--transport rdma --lease-ms 3000 --plan-after 3", steps=50,
+        ranks = self.start_ranks(f"--transport rdma {SHORT_LEASE} --plan-after 3", steps=50,
                                  environment="UCX_TLS=ud", last="--die-at push:5")
         self.assertEqual(ranks[1].wait(), 128 + 9)
         self.assertEqual(ranks[0].wait(), PEER_LOST, ranks[0].output())
@@ -56,7 +56,7 @@ class Jobs(GuestTest):
         self.assertNotIn("took neither", ranks[0].output())
 
     def test_a_link_that_goes_down_is_a_loss_and_a_new_job_can_come(self):
-        ranks = self.start_ranks("--transport rdma --lease-ms 2000 --pace-ms 100", steps=500)
+        ranks = self.start_ranks(f"--transport rdma {SHORT_LEASE} --pace-ms 100", steps=500)
         for rank in ranks:
             rank.wait_line("phase wait step 5")
         self.guest.run("ip link set wire0 down")

@@ -5,7 +5,7 @@ becomes of a job when one is missing or goes down."""
 import json
 import unittest
 
-from support import BIN, DEVICE, PEER_LOST, QUICK, GuestTest
+from support import BIN, DEVICE, PEER_LOST, QUICK, SHORT_LEASE, GuestTest
 
 SECOND = "rxe1"
 ADD = f"""
@@ -95,7 +95,7 @@ class Rails(GuestTest):
             self.assertIn("or use fewer than 2 rails", sentence)
 
     def test_a_port_that_goes_down_and_the_next_job(self):
-        ranks = self.start_ranks(WIDE, "--lease-ms 4000 --pace-ms 50", steps=200)
+        ranks = self.start_ranks(WIDE, f"{SHORT_LEASE} --pace-ms 50", steps=200)
         for rank in ranks:
             rank.wait_line("phase wait step 4")
         self.guest.run("ip link set wire1 down")

@@ -17,6 +17,9 @@ UCX = ("UCX_UD_VERBS_ETH_DGID_CHECK=n UCX_RC_VERBS_RX_QUEUE_LEN=512 "
        "UCX_RC_VERBS_TX_QUEUE_LEN=128 UCX_UD_VERBS_RX_QUEUE_LEN=512")
 LONG_QUEUES = ("UCX_RC_VERBS_RX_QUEUE_LEN=4096 UCX_RC_VERBS_TX_QUEUE_LEN=256 "
                "UCX_UD_VERBS_RX_QUEUE_LEN=4096")  # UCX's own
+# A lease that ranks lose in a test which waits for it: two machines of one processor each, emulated
+# on a processor that has other work, take seconds to connect.
+SHORT_LEASE = "--lease-ms 10000"
 # Of the transport's own tests: of what is repeated for long a part.
 QUICK = f"{UCX} PARALLAX_TEST_ROUNDS_SHARE=10"
 
@@ -96,7 +99,7 @@ class GuestTest(MachineTest):
             cls.guest.run(RDMA)
 
     def start_ranks(self, *options, hosts=(0, 1), steps=6, environment="", prefix="", last="",
-                    last_environment="", seconds=90):
+                    last_environment="", seconds=240):
         """Ranks of the net tests' trainer on this guest, on hosts by number; `last` are options of
         the last one alone, `prefix` is a command that starts each. The lease is a long one, for
         machines that are busy."""

@@ -5,7 +5,8 @@ registered for them; and what becomes of them when a peer dies or memory may not
 import json
 import unittest
 
-from support import BIN, DEVICE, LONG_QUEUES, MOUNT_TRACING, PEER_LOST, TRACING, UCX, GuestTest
+from support import (BIN, DEVICE, LONG_QUEUES, MOUNT_TRACING, PEER_LOST, SHORT_LEASE, TRACING, UCX,
+                     GuestTest)
 
 # More than one piece comes back for the widest variable.
 WIDE = "--transport rdma --plan ar --compute-threads 0 --scale"
@@ -46,7 +47,7 @@ class Writes(GuestTest):
     def test_the_transport(self):
         output = self.guest.run(
             f"{UCX} PARALLAX_TEST_NET_DEVICE={DEVICE}:1 PARALLAX_TEST_NET=rc "
-            f"{BIN}/parallax_net_tests --gtest_filter='UcxWrites.*'", 120)
+            f"{BIN}/parallax_net_tests --gtest_filter='UcxWrites.*'", 240)
         self.assertIn("[  PASSED  ]", output)
         self.assertNotIn("SKIPPED", output)
 
@@ -85,7 +86,7 @@ class Writes(GuestTest):
         folder = self.guest.run("mktemp -d").strip()
         ranks = [self.guest.start(
             f"{UCX} PARALLAX_TRANSPORT=rdma exec {BIN}/parallax_net_reducer --rank {rank} "
-            f"--hosts 0,1 --rendezvous file:{folder}/meet --rounds 3", 60) for rank in range(2)]
+            f"--hosts 0,1 --rendezvous file:{folder}/meet --rounds 3", 120) for rank in range(2)]
         for rank in ranks:
             self.assertIn("right 6", rank.check())
             told = json.loads(rank.wait_line("stats "))["remote_writes"]
@@ -99,7 +100,7 @@ class Writes(GuestTest):
         ranks = [self.guest.start(
             f"{UCX} PARALLAX_TRANSPORT=rdma exec {BIN}/parallax_net_stepper --rank {rank} "
             f"--hosts 0,1 --rendezvous file:{folder}/meet --warm-ups 1 --steps 2 "
-            "--elements 262144", 60) for rank in range(2)]
+            "--elements 262144", 120) for rank in range(2)]
         for rank in ranks:
             rank.check()
             told = json.loads(rank.wait_line("stats "))["remote_writes"]
@@ -135,7 +136,7 @@ class Writes(GuestTest):
         self.assertIn("ulimit -l", told["refused_why"])
 
     def test_a_peer_that_is_killed_while_it_writes(self):
-        ranks = self.start_ranks(WIDE, "200", "--lease-ms 4000", steps=50, last="--die-at wait:3")
+        ranks = self.start_ranks(WIDE, "200", SHORT_LEASE, steps=50, last="--die-at wait:3")
         self.assertEqual(ranks[1].wait(), 128 + 9)
         self.assertEqual(ranks[0].wait(), PEER_LOST, ranks[0].output())
         self.assertIn("rank 1 (host host1)", ranks[0].wait_line("status PEER_LOST"))
