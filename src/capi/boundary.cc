@@ -59,16 +59,17 @@ parallax_error_info_t error_info_of(const Status& status) noexcept {
   return info;
 }
 
-parallax_status_t report_status(const Status& status) noexcept {
-  if (status.ok()) return PARALLAX_OK;
-  last_failure.info = error_info_of(status);
+parallax_status_t report_failure(const Status& failure) noexcept {
+  last_failure.info = error_info_of(failure);
   try {
-    last_failure.sentence.assign(printable(status.message()));
+    last_failure.sentence.assign(printable(failure.message()));
   } catch (...) {
     last_failure.sentence.assign("there was no memory for the sentence of this failure");
   }
-  return status.code();
+  return failure.code();
 }
+
+Status no_job(const char* call) { return invalid(std::string(call) + ": job is null"); }
 
 parallax_status_t report_exception(const char* call) noexcept {
   last_failure.sentence.assign(call);

@@ -25,7 +25,10 @@ struct parallax_job {
 namespace parallax {
 
 // Keeps the message of a failure for parallax_last_error and returns its code.
-parallax_status_t report_status(const Status& status) noexcept;
+parallax_status_t report_failure(const Status& failure) noexcept;
+inline parallax_status_t report_status(const Status& status) noexcept {
+  return status.ok() ? PARALLAX_OK : report_failure(status);
+}
 parallax_status_t report_exception(const char* call) noexcept;
 // What a failure names, as the C ABI has it.
 parallax_error_info_t error_info_of(const Status& status) noexcept;
@@ -64,6 +67,10 @@ Status take_struct(const Struct* in, const char* what, Struct* out) {
   PARALLAX_RETURN_IF_ERROR(check_pointer(in, what));
   const size_t size = in->size;
   PARALLAX_RETURN_IF_ERROR(check_size<Struct>(size, what));
+  if (size == sizeof *out) {  // most callers'
+    *out = *in;
+    return {};
+  }
   *out = Struct();
   std::memcpy(static_cast<void*>(out), in, size < sizeof *out ? size : sizeof *out);
   out->size = sizeof *out;
@@ -88,9 +95,9 @@ Status give_struct(const Struct& in, const char* what, Struct* out) {
   return {};
 }
 
+Status no_job(const char* call);
 inline Status check_job(const parallax_job_t* job, const char* call) {
-  if (job == nullptr) return invalid(std::string(call) + ": job is null");
-  return job->job->check_process(call);
+  return job == nullptr ? no_job(call) : job->job->check_process(call);
 }
 
 // The C ABI's request is the engine's, under another name.

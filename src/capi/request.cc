@@ -18,8 +18,9 @@ Status wait_all(parallax_request_t* const* requests, size_t count, int64_t timeo
 }
 
 Status check_request(parallax_request_t* request, const char* call) {
-  if (request == nullptr)
+  if (request == nullptr) {
     return invalid(std::string(call) + ": request is null").about_field("request");
+  }
   return job_of(*from_c(request)).check_process(call);
 }
 

@@ -14,18 +14,9 @@ WaitedRequests::~WaitedRequests() {
   for (Request* each : all()) each->waiter.there.store(false, std::memory_order_release);
 }
 
-Status WaitedRequests::mark(Request* request) {
-  if (request->waiter.there.exchange(true, std::memory_order_acquire)) {
-    return bad_state(std::string(call_) +
-                     ": another thread waits for this request, or it is given twice");
-  }
-  marked_[count_++] = request;
-  return {};
-}
-
-Job& WaitedRequests::job() const { return job_of(*marked_[0]); }
-
-Status WaitedRequests::take(parallax_request_t* const* requests, size_t count, int64_t timeout_ms) {
+// What is wrong with the arguments themselves.
+Status WaitedRequests::refuse(parallax_request_t* const* requests, size_t count,
+                              int64_t timeout_ms) const {
   const std::string call = call_;
   if (requests == nullptr) return invalid(call + ": requests is null").about_field("requests");
   if (count > PARALLAX_REQUESTS_MAX) {
@@ -33,22 +24,31 @@ Status WaitedRequests::take(parallax_request_t* const* requests, size_t count, i
                    std::to_string(PARALLAX_REQUESTS_MAX))
         .about_field("count");
   }
-  if (timeout_ms < PARALLAX_WAIT_DEFAULT) {
-    return invalid(call + ": timeout_ms is " + std::to_string(timeout_ms) +
-                   "; it must be 0 or more, or PARALLAX_WAIT_DEFAULT")
-        .about_field("timeout_ms");
+  return invalid(call + ": timeout_ms is " + std::to_string(timeout_ms) +
+                 "; it must be 0 or more, or PARALLAX_WAIT_DEFAULT")
+      .about_field("timeout_ms");
+}
+
+// Of one of them: it is null, or not of the first one's job.
+Status WaitedRequests::refuse_one(size_t at, bool null) const {
+  return invalid(std::string(call_) + ": requests[" + std::to_string(at) + "] is " +
+                 (null ? "null" : "of another job"))
+      .about_field("requests");
+}
+
+Status WaitedRequests::take(parallax_request_t* const* requests, size_t count, int64_t timeout_ms) {
+  if (requests == nullptr || count > PARALLAX_REQUESTS_MAX || timeout_ms < PARALLAX_WAIT_DEFAULT) {
+    return refuse(requests, count, timeout_ms);
   }
   for (size_t i = 0; i < count; ++i) {
-    if (requests[i] == nullptr) {
-      return invalid(call + ": requests[" + std::to_string(i) + "] is null")
-          .about_field("requests");
+    Request* const request = from_c(requests[i]);
+    if (request == nullptr) return refuse_one(i, true);
+    if (request->owner != from_c(requests[0])->owner) return refuse_one(i, false);
+    if (request->waiter.there.exchange(true, std::memory_order_acquire)) {
+      return bad_state(std::string(call_) +
+                       ": another thread waits for this request, or it is given twice");
     }
-    Request* request = from_c(requests[i]);
-    if (request->owner != from_c(requests[0])->owner) {
-      return invalid(call + ": requests[" + std::to_string(i) + "] is of another job")
-          .about_field("requests");
-    }
-    PARALLAX_RETURN_IF_ERROR(mark(request));
+    marked_[count_++] = request;
   }
   PARALLAX_RETURN_IF_ERROR(job().check_process(call_));
   timeout_ns_ = job().timeout_ns();

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "base/status.h"
+#include "capi/boundary.h"
 #include "engine/request.h"
 #include "job/job.h"
 #include "parallax/parallax.h"
@@ -28,7 +29,7 @@ class WaitedRequests {
   Status take(parallax_request_t* const* requests, size_t count, int64_t timeout_ms);
 
   std::span<Request* const> all() const { return {marked_.data(), count_}; }
-  Job& job() const;
+  Job& job() const { return job_of(*marked_[0]); }
   // PARALLAX_WAIT_DEFAULT is the job's.
   int64_t timeout_ns() const { return timeout_ns_; }
   // The first failure of those that are done.
@@ -37,7 +38,8 @@ class WaitedRequests {
   Status missing(std::span<Request* const> pending) const;
 
  private:
-  Status mark(Request* request);
+  Status refuse(parallax_request_t* const* requests, size_t count, int64_t timeout_ms) const;
+  Status refuse_one(size_t at, bool null) const;
 
   const char* const call_;
   std::array<Request*, PARALLAX_REQUESTS_MAX> marked_;

@@ -23,27 +23,19 @@ RowSlice rows_of(const PullSlice& slice) {
 
 // ---- the call
 
-// Whether the variable takes such a call, and the step another slice of it.
-Status ContributionCalls::check_taken(const parallax_slice_t& slice, uint64_t step,
-                                      bool push) const {
-  const char* call = push ? "push" : "reduce";
-  const VariableRuntime& runtime = group_.runtime(checks_.number_of(slice));
-  const Variable& variable = *runtime.variable;
-  const Contributed earlier = pipeline_.state(step).contributed[runtime.id];
-  if (variable.managed() != push) {
-    return invalid(std::string(call) + ": variable '" + variable.name + "' is " +
+// It is given otherwise, or this step has it already.
+Status ContributionCalls::refuse(const parallax_slice_t& slice, uint64_t step, bool push) const {
+  const std::string name = group_.runtime(checks_.number_of(slice)).variable->name;
+  const std::string lead = std::string(push ? "push" : "reduce") + ": variable '" + name + "' ";
+  if (!suits(slice, push)) {
+    return invalid(lead + "is " +
                    (push ? "framework-held (no update rule); use reduce"
                          : "managed (it has an update rule); use push"));
   }
-  if (earlier == Contributed::kAll) {
-    return invalid(
-               std::string(call) + ": variable '" + variable.name + "' was given in step " +
-               std::to_string(step) +
-               " already; give all its slices in one call, or for several calls register it with "
-               "accumulate = 1, and set more = 1 in all calls but the last")
-        .about_variable(slice.variable);
-  }
-  return {};
+  return invalid(lead + "was given in step " + std::to_string(step) +
+                 " already; give all its slices in one call, or for several calls register it with "
+                 "accumulate = 1, and set more = 1 in all calls but the last")
+      .about_variable(slice.variable);
 }
 
 Status ContributionCalls::check_before(RequestKind kind, uint64_t step,

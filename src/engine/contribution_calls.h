@@ -72,7 +72,16 @@ class ContributionCalls {
   RequestQueue& queue() { return queue_; }  // for the end of the job
 
  private:
-  Status check_taken(const parallax_slice_t& slice, uint64_t step, bool push) const;
+  bool suits(const parallax_slice_t& slice, bool push) const {
+    return group_.runtime(checks_.number_of(slice)).variable->managed() == push;
+  }
+  // Whether the variable takes such a call, and the step another slice of it.
+  Status check_taken(const parallax_slice_t& slice, uint64_t step, bool push) const {
+    const Contributed earlier = pipeline_.state(step).contributed[checks_.number_of(slice)];
+    if (suits(slice, push) && earlier != Contributed::kAll) return {};
+    return refuse(slice, step, push);
+  }
+  Status refuse(const parallax_slice_t& slice, uint64_t step, bool push) const;
   Status check(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step, bool push);
   bool is_pair(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step) const;
   Status check_sum(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step,

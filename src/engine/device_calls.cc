@@ -45,6 +45,8 @@ Status DeviceCalls::look_at(const Call& call, bool* comes_by_here) const {
     }
     if (slice.variable >= parts_.registry.size()) continue;  // refused with the other checks
     const Variable& variable = parts_.registry[slice.variable];
+    // Where the job has no device it asks no driver.
+    if (variable.memory == PARALLAX_MEMORY_HOST && share_.devices == nullptr) continue;
     const auto refuse = [&](const std::string& why) {
       return invalid(std::string(call_text(call.kind)) + ", slice " + std::to_string(i) +
                      " (variable '" + variable.name + "'): " + why)
@@ -57,8 +59,6 @@ Status DeviceCalls::look_at(const Call& call, bool* comes_by_here) const {
           "memory is PARALLAX_MEMORY_HOST, and the variable was registered with memory = "
           "PARALLAX_MEMORY_CUDA: all its slices lie on devices");
     }
-    // Where the job has no device it asks no driver.
-    if (share_.devices == nullptr) continue;
     for (const void* address :
          {static_cast<const void*>(slice.values), static_cast<const void*>(slice.into),
           static_cast<const void*>(slice.ids), static_cast<const void*>(slice.ids_i32)}) {

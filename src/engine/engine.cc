@@ -261,7 +261,9 @@ void Engine::pass() {
     // Behind what others wait for.
     if (failure_.status().ok()) moved |= outbox_.lending().read();
     if (moved) continue;
-    return pass_.settle(seldom_calls_.at_rest() && group_.compute().under_way() == 0);
+    // Of what is seldom steps begin nothing but what devices do.
+    const bool rests = steps_alone ? !seldom_calls_.devices_busy() : seldom_calls_.at_rest();
+    return pass_.settle(rests && group_.compute().under_way() == 0);
   }
 }
 

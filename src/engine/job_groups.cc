@@ -115,6 +115,7 @@ bool JobGroups::has(uint32_t number) const {
 }
 
 const JobGroups::JobGroup& JobGroups::find(uint32_t number) const {
+  if (number == 0) return groups_[0];
   const auto found = std::find_if(groups_.begin(), groups_.end(),
                                   [&](const JobGroup& each) { return each.number == number; });
   PARALLAX_CHECK(found != groups_.end());

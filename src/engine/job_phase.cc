@@ -6,10 +6,9 @@
 
 namespace parallax {
 
-Status JobPhase::check_running(const char* call) const {
+Status JobPhase::refuse(const char* call) const {
   // Every call of a failed job says what failed it.
   if (!failure_.ok()) return failure_;
-  if (running()) return {};
   const std::string name = call;
   if (committing()) {
     return bad_state(name + ": a commit is under way, or timed out; in that case close the job");

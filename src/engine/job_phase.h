@@ -37,12 +37,16 @@ class JobPhase {
   void close() { phase_ = Phase::kClosing; }
   void end() { phase_ = Phase::kClosed; }
 
-  // For calls of a running job. STATE, or what failed it.
-  Status check_running(const char* call) const;
+  // It takes calls: it is running and has not failed.
+  bool takes_calls() const { return running() && failure_.ok(); }
+  // STATE where it takes none, or what failed it.
+  Status check_running(const char* call) const { return takes_calls() ? Status() : refuse(call); }
   // For what makes a job ready, before its first commit and between steps.
   Status check_preparing(const char* call, const StepWindow& window) const;
 
  private:
+  Status refuse(const char* call) const;
+
   enum class Phase : uint8_t { kOpen, kCommitting, kRunning, kClosing, kClosed };
 
   const Status& failure_;

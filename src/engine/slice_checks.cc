@@ -75,12 +75,9 @@ Status SliceChecks::check_pull(std::span<const parallax_slice_t> slices) const {
   return {};
 }
 
-// Refuses infinities and NaN where the variable says so (refuse_nonfinite), before anything of the
-// slice is used: once summed, nobody could tell whose they were.
-Status SliceChecks::check_finite(const parallax_slice_t& given, const char* call) const {
+Status SliceChecks::look_for_nonfinite(const parallax_slice_t& given, const char* call) const {
   const uint32_t id = given.variable;
   const Variable& variable = registry_[id];
-  if (!variable.refuse_nonfinite) return {};
   const PullSlice slice = slice_of(given);
   const bool rows = variable.ids_declared();
   const uint64_t row_count = rows ? slice.count : variable.rows;

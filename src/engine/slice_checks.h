@@ -67,8 +67,12 @@ class SliceChecks {
                SliceTies* ties = nullptr) const;
   // And what a pull asks for beside that.
   Status check_pull(std::span<const parallax_slice_t> slices) const;
-  // One that was checked.
-  Status check_finite(const parallax_slice_t& given, const char* call) const;
+  // One that was checked: infinities and NaN are refused where the variable says so
+  // (refuse_nonfinite), before anything of the slice is used: once summed, nobody could tell whose
+  // they were.
+  Status check_finite(const parallax_slice_t& given, const char* call) const {
+    return registry_[given.variable].refuse_nonfinite ? look_for_nonfinite(given, call) : Status();
+  }
 
   uint32_t number_of(const parallax_slice_t& slice) const {
     return registry_.number_of(slice.variable);
@@ -79,6 +83,7 @@ class SliceChecks {
 
  private:
   Status check_one(const parallax_slice_t& slice) const;
+  Status look_for_nonfinite(const parallax_slice_t& given, const char* call) const;
   static Status check_ids(const parallax_slice_t& slice, const Variable& variable);
 
   const Registry& registry_;

@@ -20,9 +20,8 @@ void StepCalls::reserve() {
   pulled_.reserve(PARALLAX_SLICES_MAX);
 }
 
-Status StepCalls::check_step(uint64_t step, const char* call) const {
+Status StepCalls::refuse_step(uint64_t step, const char* call) const {
   PARALLAX_RETURN_IF_ERROR(parts_.phase.check_running(call));
-  if (window().takes_calls(step)) return {};
   const std::string name = std::string(call) + ": step " + std::to_string(step);
   if (!window().has_begun(step)) {
     return bad_state(name + " has not begun; the last one begun is " +
@@ -223,7 +222,8 @@ Status StepCalls::advance() {
   if (device_calls_.busy()) PARALLAX_RETURN_IF_ERROR(device_calls_.advance());
   parts_.group.pulls().advance();
   if (!pull_calls_.queue().empty()) pull_calls_.advance();
-  contribution_calls_.advance();
+  if (!contribution_calls_.queue().empty()) contribution_calls_.advance();
+  if (!window().is_ending(window().next_to_vote())) return {};
   for (uint64_t step = window().next_to_vote(); window().is_ending(step); ++step) {
     if (!parts_.pipeline.may_say_ended(step)) continue;
     contribution_calls_.end(step);

@@ -88,7 +88,11 @@ class StepCalls {
 
  private:
   const StepWindow& window() const { return parts_.pipeline.window(); }
-  Status check_step(uint64_t step, const char* call) const;
+  Status check_step(uint64_t step, const char* call) const {
+    if (parts_.phase.takes_calls() && window().takes_calls(step)) return {};
+    return refuse_step(step, call);
+  }
+  Status refuse_step(uint64_t step, const char* call) const;
   Status contribute(RequestKind kind, uint64_t step, std::span<const parallax_slice_t> slices,
                     Request** request);
   Status check_absent(uint64_t step) const;

@@ -153,6 +153,7 @@ size_t LentRuns::count_run(uint64_t step, std::span<const PullSlice> slices, uin
 LentRuns::Given LentRuns::give(uint64_t step, std::span<const PullSlice> slices,
                                const ByteRange& borrowed, uint32_t* pending) {
   if (!usable_ || borrowed.bytes == 0) return {.count = slices.size()};
+  if (!goes_in_run(step, slices[0])) return {.count = 1};
   Lending& lending = outbox_.lending();
   const std::byte* const values = slices[0].values;
   const BufferPlace start = lending.place_of(values, 1);
@@ -161,10 +162,9 @@ LentRuns::Given LentRuns::give(uint64_t step, std::span<const PullSlice> slices,
   const uint64_t before = reinterpret_cast<uintptr_t>(values) - borrowed.first;
   const WholePages whole =
       lending.whole_pages(start, borrowed.bytes - before, {.before = before, .behind = 0});
-  if (whole.first > 0) return {.count = 1};
   const uint32_t first = slices[0].variable;
   RunAlignment alignment(values);
-  const size_t count = count_run(step, slices, whole.end, &alignment);
+  const size_t count = whole.first > 0 ? 0 : count_run(step, slices, whole.end, &alignment);
   if (count == 0) return {.count = 1};
   const uint64_t bytes = bytes_of(alignment.bits(), first, first + static_cast<uint32_t>(count));
   for (uint32_t rank = 0; rank < columns_.world(); ++rank) {

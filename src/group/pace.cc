@@ -46,6 +46,7 @@ void PaceVote::merge(const PaceVote& other) {
 
 void LateWindow::add(const PaceVote& times, uint32_t world, int64_t step_ns) {
   Latest& latest = steps_[count_++ % kWindowSteps];
+  if (latest.rank != UINT32_MAX) --late_count_;
   latest = {};
   if (world < 2 || times.rank >= world) return;
   // No rank is later than it took itself, and in most steps that is nothing.
@@ -68,10 +69,12 @@ void LateWindow::add(const PaceVote& times, uint32_t world, int64_t step_ns) {
   if (late_us * kNanosecondsPerMicrosecond <= std::max(kLateNsMin, step_ns / kLatePartOfStep))
     return;
   latest = {times.rank, phase, static_cast<uint32_t>(std::min<int64_t>(late_us, UINT32_MAX))};
+  ++late_count_;
 }
 
 LateRank LateWindow::late() const {
   LateRank late;
+  if (late_count_ < kLateStepsMin) return late;  // nearly always
   for (const Latest& candidate : steps_) {
     if (candidate.rank == UINT32_MAX) continue;
     std::array<uint32_t, kWindowSteps> late_us;

@@ -95,6 +95,7 @@ class LateWindow {
   };
   std::array<Latest, kWindowSteps> steps_ = {};
   uint64_t count_ = 0;
+  uint32_t late_count_ = 0;  // of steps_, those with a rank
   LateRank said_;
   int64_t said_ns_ = 0;
 };

@@ -32,6 +32,25 @@ bool gave_all(const StepState& step) {
                      [](Contributed each) { return each == Contributed::kAll; });
 }
 
+Send step_ended(uint64_t step) {
+  Send send;
+  send.header.kind = SectionKind::kStepEnded;
+  send.header.step = step;
+  send.header.tag = UINT32_MAX;  // of no variable in particular
+  send.fence = true;
+  return send;
+}
+
+// Those of this host.
+void tell_leaders(const Columns& columns, uint64_t step, Outbox& outbox) {
+  const Send send = step_ended(step);
+  for (uint32_t column = 0; column < columns.count(); ++column) {
+    const uint32_t leader = columns.leader(columns.host(), column);
+    // As data: control would overtake the slices that it speaks of.
+    if (leader != columns.rank()) outbox.add(leader, send);
+  }
+}
+
 // Pulls of the next step are answered what this one leaves alone, whether it is committed or
 // discarded.
 void answer_early(Group& group, uint64_t step) {
@@ -108,25 +127,15 @@ void StepPipeline::say_ended(uint64_t step) {
   StepState& ending = state(step);
   if (!contributed(ending)) return;
   ending.ended_sent = true;
-  Send send;
-  send.header.kind = SectionKind::kStepEnded;
-  send.header.step = step;
-  send.header.tag = UINT32_MAX;  // of no variable in particular
-  send.fence = true;
-  const Columns& columns = parts_.group.columns();
-  const uint32_t self = columns.rank();
   // Of elements, which go out as they are contributed, nobody waits to hear that none come who has
   // them, nor on boards, which say so themselves.
-  const bool nobody = votes_to_all_ && (parts_.group.entries().are_all() || gave_all(ending));
-  const uint32_t told = nobody ? 0 : columns.count();
-  for (uint32_t column = 0; column < told; ++column) {
-    const uint32_t leader = columns.leader(columns.host(), column);
-    // As data: control would overtake the slices that it speaks of.
-    if (leader != self) parts_.outbox.add(leader, send);
+  if (!votes_to_all_ || !(parts_.group.entries().are_all() || gave_all(ending))) {
+    tell_leaders(parts_.group.columns(), step, parts_.outbox);
   }
   // Its own exchanges ask for it too, leader or not: behind what is on its way to them.
+  const uint32_t self = parts_.group.columns().rank();
   if (parts_.outbox.has_queued(self)) {
-    parts_.outbox.add(self, send);
+    parts_.outbox.add(self, step_ended(step));
   } else {
     PARALLAX_CHECK(ended(self, step));
   }

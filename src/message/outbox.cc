@@ -219,6 +219,7 @@ void Outbox::free_buffer(uint32_t index) {
 }
 
 bool Outbox::pump(bool loopback) {
+  if (ready_.empty()) return false;
   bool moved = false;
   try {
     while (pump_once(loopback)) moved = true;
