@@ -114,6 +114,8 @@ class Entries {
   // Somebody may have said something: the reader is asked, until it awaits nothing more. It has
   // looked for itself just now.
   void await(EntryReader* reader) { readers_.push_back(reader); }
+  // Somebody awaits something of others.
+  bool awaits() const { return !readers_.empty(); }
   // It is about to go.
   void forget(const EntryReader* reader);
   // Asks readers, few ones several times. True: something has come.

@@ -176,26 +176,30 @@ Status Engine::start() {
 
 // ---- the pass
 
+namespace {
+
 // No exception leaves the engine: a failed check of our own, or no memory, ends the job.
 template <typename Body>
-bool Engine::guarded(Body body) {
+bool guarded(FirstFailure& failure, const Group& group, Body body) {
   try {
     try {
       return body();
     } catch (const std::bad_alloc&) {
-      failure_.abort(limit("out of memory at " + group_.name() +
-                           "; lower rows_max or give the machine more memory"));
+      failure.abort(limit("out of memory at " + group.name() +
+                          "; lower rows_max or give the machine more memory"));
     } catch (const std::exception& error) {
-      failure_.abort(internal(error.what()));
+      failure.abort(internal(error.what()));
     }
   } catch (...) {
-    failure_.give_up();
+    failure.give_up();
   }
   return true;
 }
 
+}  // namespace
+
 bool Engine::run() {
-  return guarded([this] {
+  return guarded(failure_, group_, [this] {
     job_calls_.start_run();
     collective_calls_.rounds().start_run();
     const int64_t now_ns = pass_.begin();
@@ -217,16 +221,19 @@ bool Engine::run() {
   });
 }
 
-void Engine::kick(bool holds) {
-  guarded([this, holds] {
+void Engine::kick(Kick how) {
+  guarded(failure_, group_, [this, how] {
     pass_.begin();
-    if (holds && failure_.status().ok()) {
+    if (how == Kick::kHolds && failure_.status().ok()) {
       bool moved = false;  // or not: there is a next pass
       pass_.settle(false);
       advance(&moved);
-    } else {
-      pass();
+      return true;
     }
+    // As in run().
+    const bool looks = how == Kick::kLooks && failure_.status().ok() && !goodbye_.all_closing();
+    if (looks) group_.entries().look();
+    pass();
     return true;
   });
 }
@@ -404,7 +411,7 @@ void Engine::complete_all() {
 }
 
 void Engine::follow_failure() {
-  guarded([this] {
+  guarded(failure_, group_, [this] {
     failure_.follow();
     return true;
   });

@@ -136,8 +136,14 @@ class Engine final : private Receiver {
   // did anything. Throws nothing: a failed check of our own fails the job with INTERNAL.
   bool run();
   // The same without reading messages: starts what a call posted. The transport stays armed.
-  // `holds`: what is to be sent waits for the next of either.
-  void kick(bool holds = false);
+  // kHolds: what is to be sent waits for the next of either. kLooks: behind a look at boards.
+  enum class Kick : uint8_t { kSends, kHolds, kLooks };
+  void kick(Kick how = Kick::kSends);
+  // What others post on boards may move something here: there is somebody who waits for it, or a
+  // close, which it may forbid.
+  bool awaits_posts() const {
+    return !phase_.closed() && (group_.entries().awaits() || !seldom_calls_.at_rest());
+  }
   // When the last of either began.
   int64_t passed_ns() const { return pass_.began_ns(); }
   // When run() must be called again at the latest.
@@ -199,8 +205,6 @@ class Engine final : private Receiver {
   }
   void dispatch(uint32_t from, const Section& section);
   void pass();
-  template <typename Body>
-  bool guarded(Body body);
   void finish_unborrowed(const Status& status);
   bool advance(bool* moved);
 

@@ -165,6 +165,7 @@ void JobGroups::move_all(Move move) {
 }
 
 bool JobGroups::run() {
+  heeds_posts_ = true;  // the poll ends the arming
   bool moved = false;
   move_all([&moved](Engine& engine) { moved |= engine.run(); });
   return moved;
@@ -172,7 +173,26 @@ bool JobGroups::run() {
 
 // All of them, since a pass also ends compute jobs of the others.
 void JobGroups::kick(bool holds) {
-  move_all([holds](Engine& engine) { engine.kick(holds); });
+  const Engine::Kick how = holds ? Engine::Kick::kHolds : Engine::Kick::kSends;
+  move_all([how](Engine& engine) { engine.kick(how); });
+  if (heeds_posts_ || !awaits_posts()) return;
+  heeds_posts_ = true;
+  Boards* const boards = shares_.whole().boards();
+  if (boards == nullptr) return;
+  boards->heed(true);
+  move_all([](Engine& engine) { engine.kick(Engine::Kick::kLooks); });
+}
+
+bool JobGroups::awaits_posts() const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const JobGroup& group) { return group.engine->awaits_posts(); });
+}
+
+bool JobGroups::arm() {
+  Boards* const boards = shares_.whole().boards();
+  heeds_posts_ = boards == nullptr || awaits_posts();
+  if (boards != nullptr) boards->heed(heeds_posts_);
+  return shares_.whole().arm();
 }
 
 int64_t JobGroups::next_deadline_ns() const {

@@ -43,6 +43,9 @@ class JobGroups {
   // As Engine's, of all groups.
   bool run();
   void kick(bool holds = false);
+  // Of the transport, before who drives sleeps on it. A post ends that sleep only where a group
+  // awaits one (Boards::heed); should a call come to do so meanwhile, kick() sees to it.
+  bool arm();
   int64_t next_deadline_ns() const;
   // Somebody sleeps, or is about to: what ends on devices wakes him.
   void arm_devices();
@@ -97,6 +100,7 @@ class JobGroups {
     static JobGroup of(uint32_t number, std::unique_ptr<Engine> engine);
   };
 
+  bool awaits_posts() const;
   const JobGroup& find(uint32_t number) const;
   JobGroup& find(uint32_t number) {
     return const_cast<JobGroup&>(std::as_const(*this).find(number));
@@ -117,6 +121,7 @@ class JobGroups {
   const std::function<void()> completed_;
   std::vector<JobGroup> groups_;  // the whole first, then in the order of their opening
   uint32_t numbers_given_ = 0;
+  bool heeds_posts_ = true;  // false: somebody may sleep whom no post wakes
 };
 
 }  // namespace parallax

@@ -111,7 +111,7 @@ void Progress::sleep_on_duty() {
   {
     const MutexLock lock(engine_mutex_);
     thread_set_.watch();
-    if (!transport_.arm()) return;
+    if (!groups_->arm()) return;
     time_ns = sleep_ns(kNever);
     // Before the mutex is free: who posts next sees that there is a thread to wake.
     const MutexLock waiting(waiters_mutex_);
@@ -376,7 +376,7 @@ void Progress::block(std::span<Request* const> requests, int64_t deadline_ns) {
     if (all_done(requests)) return;
     // Else what wakes this thread would wake the other one too.
     if (parking_.thread() == Parking::Thread::kOnDuty) thread_set_.mute();
-    if (!transport_.arm()) return;
+    if (!groups_->arm()) return;
     time_ns = sleep_ns(deadline_ns);
     driver_blocked_ = true;
   }

@@ -50,6 +50,7 @@ class WholeBoards final : public Boards {
   size_t bytes() const override;
   void post() override { transport_.boards()->post(); }
   uint64_t posts() const override { return transport_.boards()->posts(); }
+  void heed(bool posts) override { transport_.boards()->heed(posts); }
 
  private:
   Transport& transport_;
@@ -92,6 +93,7 @@ class PartBoards final : public Boards {
   size_t bytes() const override;
   void post() override { transport_.boards()->post(); }
   uint64_t posts() const override { return transport_.boards()->posts(); }
+  void heed(bool) override {}  // of the rank as a whole: the whole job's to say
 
  private:
   struct Found {

@@ -10,6 +10,14 @@
 // were looked at). Both in one order for all, so that at least one of the two sees the other. A
 // look without sleep needs neither: it is made where the news is expected.
 //
+// Not every sleep is to be ended so (heed()). A rank that looks for nothing on boards is woken for
+// nothing: its thread would take the core from its caller, who is about to write there himself. One
+// that comes to look for something in the midst of such a sleep, by a call of another thread, first
+// says that posts wake it, and reads the counts, then looks. Who posts writes the board, then the
+// count, then looks who is to be woken. The counts and what says who sleeps are in one order for
+// all, so either he finds the sleeper, or the count that the sleeper reads is his: then what he
+// wrote before it is seen by the look.
+//
 // What lies on another rank's board is input: it may be anything, and change while it is read.
 //
 // Threads: as the transport's. Nothing blocks.
@@ -49,6 +57,10 @@ class Boards {
   virtual void post() = 0;
   // Changes whenever another rank has posted.
   virtual uint64_t posts() const = 0;
+  // Whether posts of others are to end this rank's sleeps; at first they are. `false` is for those
+  // from the next arm() on, and they may end them all the same. `true` also is for one that has
+  // begun: the caller looks at the boards behind it, as to what was posted until then.
+  virtual void heed(bool posts) = 0;
 
  protected:
   ~Boards() = default;

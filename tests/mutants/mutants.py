@@ -111,7 +111,7 @@ MUTANTS = [
     Mutant("post_unheard",
            "who sleeps is not woken for what is written on a board",
            "src/transport/shm/shm_transport.cc",
-           "if (!peer->gone && peer->out.take_sleep()) ring_bell(*peer);",
+           "if (!peer->gone && peer->out.take_sleep_until_post()) ring_bell(*peer);",
            "(void)peer;"),
     Mutant("settled_too_soon",
            "what is done piece by piece waits for a message",

@@ -58,6 +58,7 @@ class InprocTransport final : public Transport, private Boards {
   }
   void post() override;
   uint64_t posts() const override;
+  void heed(bool) override {}  // every post wakes
   bool deliver_completions(Receiver& receiver);
   void deliver(const Mailbox::Item& item, Receiver& receiver);
   bool unblock();

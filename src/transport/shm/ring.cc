@@ -95,6 +95,11 @@ bool RingProducer::take_sleep() {
          shared_->consumer_sleeps.exchange(0, std::memory_order_seq_cst) != 0;
 }
 
+bool RingProducer::take_sleep_until_post() {
+  return shared_->consumer_sleeps.load(std::memory_order_seq_cst) == kUntilPost &&
+         shared_->consumer_sleeps.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
 RingConsumer::RingConsumer(RingHeader* shared, std::byte* data, size_t data_bytes)
     : shared_(shared), data_(data), data_bytes_(data_bytes) {}
 
@@ -151,11 +156,16 @@ bool RingConsumer::release() {
   return shared_->producer_waits.exchange(0, std::memory_order_seq_cst) != 0;
 }
 
-bool RingConsumer::sleep_until_message() {
+bool RingConsumer::sleep_until_message(bool or_post) {
   // The flag before the look, as in sleep_until_room().
-  shared_->consumer_sleeps.store(1, std::memory_order_seq_cst);
+  shared_->consumer_sleeps.store(or_post ? kUntilPost : kUntilMessage, std::memory_order_seq_cst);
   return corruption_ == nullptr && head_ == tail_seen_ &&
          shared_->tail.load(std::memory_order_seq_cst) == head_;
+}
+
+void RingConsumer::heed_posts() {
+  uint32_t asleep = kUntilMessage;
+  shared_->consumer_sleeps.compare_exchange_strong(asleep, kUntilPost, std::memory_order_seq_cst);
 }
 
 }  // namespace parallax

@@ -20,6 +20,9 @@
 //    sleeper finds the news and stays awake, or the mover finds the flag and rings the bell. The
 //    payload itself is carried by release/acquire on the position.
 //  - The flag is taken by exchange, so that one sleep costs one bell (a write to an eventfd).
+//  - The consumer's flag also says whether what is posted on a board ends its sleep (boards.h).
+//    That may change from no to yes while it sleeps: by an exchange that leaves a flag alone which
+//    was taken, since then the bell is on its way.
 #ifndef PARALLAX_TRANSPORT_SHM_RING_H_
 #define PARALLAX_TRANSPORT_SHM_RING_H_
 
@@ -41,6 +44,11 @@ inline constexpr size_t kRingBytesMin = 256 * 1024;  // room for two largest rec
 inline constexpr size_t kRingBytesMax = size_t{1} << 30;
 static_assert(2 * kRingRecordBytesMax <= kRingBytesMin && kRingBytesMin % kRingGrain == 0);
 
+// What RingHeader::consumer_sleeps says of a consumer that is not awake: what ends its sleep, a
+// message in this ring alone or a post, too.
+inline constexpr uint32_t kUntilMessage = 1;
+inline constexpr uint32_t kUntilPost = 2;
+
 // The shared page before the data. One cache line per writer and pace.
 struct RingHeader {
   // Producer writes.
@@ -50,8 +58,9 @@ struct RingHeader {
   std::atomic<uint32_t> retracted;                   // see PeerMemory::retract()
   alignas(64) std::atomic<uint64_t> producer_polls;  // its polls: stands still when stopped
   // Consumer writes.
-  alignas(64) std::atomic<uint64_t> head;             // released up to here
-  alignas(64) std::atomic<uint32_t> consumer_sleeps;  // it sleeps until there is a message
+  alignas(64) std::atomic<uint64_t> head;  // released up to here
+  alignas(
+      64) std::atomic<uint32_t> consumer_sleeps;  // it sleeps until there is a message; 0: awake
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 inline constexpr size_t kRingHeaderBytes = 4096;
@@ -69,6 +78,8 @@ class RingProducer {
   // True: the consumer sleeps, and its bell must be rung; of one sleep once. What it is to see was
   // stored before, in the order that is one for all.
   bool take_sleep();
+  // The same, of a sleep that ends with a post.
+  bool take_sleep_until_post();
   // Before sleeping. False: there is room already.
   bool sleep_until_room();
 
@@ -98,7 +109,9 @@ class RingConsumer {
   // True: the producer sleeps for room, there is enough now, and its bell must be rung.
   bool release();
   // Before sleeping. False: there is something to look at already.
-  bool sleep_until_message();
+  bool sleep_until_message(bool or_post);
+  // In the midst of a sleep: a post ends it, too.
+  void heed_posts();
   void stay_awake() { shared_->consumer_sleeps.store(0, std::memory_order_relaxed); }
 
   const char* corruption() const { return corruption_; }  // what next() found wrong

@@ -307,7 +307,7 @@ void ShmTransport::stay_awake() {
 
 bool ShmTransport::asleep_is_safe(Peer* peer) {
   // Each raises its flag and then looks, so that what comes after the look rings the bell.
-  const bool message = !peer->in.sleep_until_message();
+  const bool message = !peer->in.sleep_until_message(heeds_posts_);
   const bool room = peer->blocked && !peer->out.sleep_until_room();
   return !message && !room && !peer->dead && !peer->out.corrupt() &&
          peer->link.in.header()->closed.load(std::memory_order_seq_cst) == 0;
@@ -320,7 +320,7 @@ bool ShmTransport::arm() {
   const bool safe = std::all_of(peers_.begin(), peers_.end(), [this](const auto& peer) {
     return peer->gone || asleep_is_safe(peer.get());
   });
-  if (safe && posts_seen()) return true;
+  if (safe && (!heeds_posts_ || posts_seen())) return true;
   // There is something to do. A flag left up would cost a peer a bell for nothing.
   stay_awake();
   return false;
@@ -338,8 +338,19 @@ void ShmTransport::post() {
   // One owner: no bus is locked, but for the order with the flags of those who sleep.
   posts.store(posts.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
   for (const auto& peer : peers_) {
-    if (!peer->gone && peer->out.take_sleep()) ring_bell(*peer);
+    if (!peer->gone && peer->out.take_sleep_until_post()) ring_bell(*peer);
   }
+}
+
+void ShmTransport::heed(bool posts) {
+  const bool asleep = armed_ && !heeds_posts_;
+  heeds_posts_ = posts;
+  if (!posts || !asleep) return;
+  for (const auto& peer : peers_) {
+    if (!peer->gone) peer->in.heed_posts();
+  }
+  // With the flags up: who finds none has counted before this, and what he wrote is seen behind it.
+  posts_seen_ = this->posts();
 }
 
 uint64_t ShmTransport::posts() const {

@@ -109,6 +109,7 @@ class ShmTransport final : public Transport, private Boards {
   const std::byte* of(uint32_t rank) const override;
   void post() override;
   uint64_t posts() const override;
+  void heed(bool posts) override;
   bool posts_seen();
   Status adopt(ShmLink link);
   Peer* find(uint32_t rank) const { return rank < by_rank_.size() ? by_rank_[rank] : nullptr; }
@@ -139,6 +140,7 @@ class ShmTransport final : public Transport, private Boards {
   uint64_t polls_ = 0;
   uint64_t posts_seen_ = 0;  // before a look at boards that followed
   bool armed_ = false;
+  bool heeds_posts_ = true;   // in sleeps that begin now, or have begun
   int polls_until_look_ = 0;  // at descriptors, if that is due
   int64_t next_look_ns_ = 0;
 };

@@ -166,7 +166,7 @@ TEST_F(EngineCalls, AHeldReduceLeavesWithTheEndOfItsStep) {
     const parallax_slice_t slice = dense_slice(0, values[rank].data());
     ASSERT_TRUE(engine.step_calls().reduce(step, {&slice, 1}, &requests[2 * rank]).ok());
     EXPECT_TRUE(engine.step_calls().sends_little(*requests[2 * rank]));
-    engine.kick(true);
+    engine.kick(Engine::Kick::kHolds);
     EXPECT_TRUE(requests[2 * rank]->started);
     EXPECT_EQ(messages, 0u);
     ASSERT_TRUE(engine.step_calls().end(step, end_options(1), &requests[2 * rank + 1]).ok());

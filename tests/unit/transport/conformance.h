@@ -247,6 +247,7 @@ class Stage {
   PARALLAX_CONFORM_CASE(name, loss_wakes_a_blocked_peer, factory)       \
   PARALLAX_CONFORM_CASE(name, boards_are_read_by_all, factory)          \
   PARALLAX_CONFORM_CASE(name, a_post_is_seen_before_a_sleep, factory)   \
-  PARALLAX_CONFORM_CASE(name, posts_wake_who_sleeps, factory)
+  PARALLAX_CONFORM_CASE(name, posts_wake_who_sleeps, factory)           \
+  PARALLAX_CONFORM_CASE(name, posts_wake_who_heeds_them_asleep, factory)
 
 #endif  // PARALLAX_TESTS_UNIT_TRANSPORT_CONFORMANCE_H_

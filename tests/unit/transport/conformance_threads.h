@@ -200,9 +200,9 @@ inline void a_post_is_seen_before_a_sleep(const Factory& factory) {
   }
 }
 
-// Given two threads that answer each other on their boards alone, and block in between, expect
-// every wake-up.
-inline void posts_wake_who_sleeps(const Factory& factory) {
+// Two threads answer each other on their boards alone, and block in between. `asleep`: they come to
+// heed posts when their sleep has begun.
+inline void answer_by_posts(const Factory& factory, bool asleep) {
   const uint64_t round_count = rounds(10000);
   Stage stage(factory, 2);
   if (stage.at(0).boards() == nullptr) GTEST_SKIP() << "it has none";
@@ -220,13 +220,16 @@ inline void posts_wake_who_sleeps(const Factory& factory) {
     if (rank == 0) say(1);
     while (heard[rank] < round_count && std::chrono::steady_clock::now() < give_up) {
       transport.poll(stage.recorders[rank]);
+      boards.heed(!asleep);
+      if (asleep && !transport.arm()) continue;
+      boards.heed(true);
       const uint64_t now = others.load(std::memory_order_acquire);
       if (now > heard[rank]) {
         heard[rank] = now;
         say(rank == 0 ? now + 1 : now);
         continue;
       }
-      if (!transport.arm()) continue;
+      if (!asleep && !transport.arm()) continue;
       if (!wait_readable(transport.wait_fd(), kLostWakeUpMilliseconds)) return;
     }
   };
@@ -235,6 +238,12 @@ inline void posts_wake_who_sleeps(const Factory& factory) {
   other.join();
   EXPECT_EQ(heard[0], round_count) << "a wake-up was lost";
   EXPECT_EQ(heard[1], round_count) << "a wake-up was lost";
+}
+
+// Given such threads, expect every wake-up.
+inline void posts_wake_who_sleeps(const Factory& factory) { answer_by_posts(factory, false); }
+inline void posts_wake_who_heeds_them_asleep(const Factory& factory) {
+  answer_by_posts(factory, true);
 }
 
 }  // namespace parallax::conformance

@@ -78,11 +78,11 @@ TEST_F(Ring, fills_up_and_recovers_anywhere) {
 
 TEST_F(Ring, rings_once_per_sleep) {
   EXPECT_FALSE(write(0, 10));
-  EXPECT_FALSE(consumer_.sleep_until_message()) << "there is a message";
+  EXPECT_FALSE(consumer_.sleep_until_message(true)) << "there is a message";
   consumer_.stay_awake();
   expect(0, 10);
   consumer_.release();
-  EXPECT_TRUE(consumer_.sleep_until_message());
+  EXPECT_TRUE(consumer_.sleep_until_message(true));
   EXPECT_TRUE(write(1, 10));
   EXPECT_FALSE(write(2, 10));
 }

@@ -214,6 +214,32 @@ TEST(Shm, activity_tells_the_stopped_from_the_sleeping) {
   EXPECT_TRUE(a.peer_activity(1).sleeping);
 }
 
+// Given a rank whose sleep posts are not to end, expect them not to, and a message to; given that
+// it comes to heed them meanwhile, expect the next one to.
+TEST(Shm, PostsWakeWhoHeedsThemAlone) {
+  conformance::Stage stage(make_shm_world, 2);
+  stage.greet(0, 1);
+  Transport& sleeper = stage.at(0);
+  const auto sleep_unheeding = [&] {
+    sleeper.boards()->heed(false);
+    while (!sleeper.arm()) stage.poll(0);
+  };
+  const auto woken = [&] { return conformance::wait_readable(sleeper.wait_fd(), 0); };
+  sleep_unheeding();
+  stage.at(1).boards()->post();
+  EXPECT_FALSE(woken());
+  sleeper.boards()->heed(true);
+  EXPECT_FALSE(woken()) << "what was posted before is for whoever heeds posts now to look at";
+  stage.at(1).boards()->post();
+  EXPECT_TRUE(woken());
+  stage.poll(0);
+  sleep_unheeding();
+  stage.at(1).boards()->post();
+  EXPECT_FALSE(woken());
+  stage.send(1, 0, stage.recorders[0].received[1], 16, 7);
+  EXPECT_TRUE(woken());
+}
+
 TEST(Shm, machine_id_is_stable) {
   EXPECT_EQ(shm_machine_id(), shm_machine_id());
   EXPECT_GT(shm_machine_id().size(), 36u);
