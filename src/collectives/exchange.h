@@ -163,6 +163,7 @@ struct MissingRanks {
 struct ExchangeCounts {
   uint64_t touched_rows = 0;  // distinct rows that this rank's host contributed, as far as this
                               // rank leads them
+  uint64_t given_rows = 0;    // the same of each rank of the host, added up
   uint64_t union_rows = 0;    // distinct rows of all hosts, each counted by one rank
 };
 

@@ -105,6 +105,7 @@ void HostRows::open(uint64_t step) {
   buffer.arrival = {};
   if (!leads_) return;
   buffer.sum.clear();
+  buffer.given_rows = 0;
   std::fill(buffer.sources.begin(), buffer.sources.end(), Source{});
   buffer.missing = static_cast<uint32_t>(buffer.sources.size());
   buffer.joining = buffer.joined = 0;
@@ -208,6 +209,7 @@ bool HostRows::on_note(uint32_t from, StepBuffer& buffer, const Section& section
   }
   const bool there = from == columns_.rank() ? note.block.buffer == 0 : is_there(from, note);
   if (!there || !buffer.sum.spend(source, note.count)) return false;
+  buffer.given_rows += note.count;
   buffer.sources[source].note = note;
   buffer.contributed |= (section.header.flags & kSectionContributed) != 0;
   came(buffer, source, Came::kNote);
@@ -232,6 +234,7 @@ bool HostRows::on_rows(uint32_t from, StepBuffer& buffer, const Section& section
   if (!check_row_keys(section, mine)) return false;
   const uint32_t source = columns_.local_of(from);
   if (!buffer.sum.add(source, header.count, section.payload)) return false;
+  buffer.given_rows += header.count;
   if ((header.flags & kSectionLast) == 0) return true;
   buffer.contributed |= (header.flags & kSectionContributed) != 0;
   came(buffer, source, Came::kAll);

@@ -85,6 +85,8 @@ class HostRows final : private LentReader {
   bool contributed(uint64_t step) const { return step_buffer(step).contributed; }
   // Only where leads(). Complete: every rank of the host has sent all or ended the step.
   const RowAccumulator& sum(uint64_t step) const { return step_buffer(step).sum; }
+  // Distinct rows of each rank of the host, added up.
+  uint64_t given_rows(uint64_t step) const { return step_buffer(step).given_rows; }
   std::vector<uint32_t> missing(uint64_t step) const;
 
   uint32_t owner_of(uint32_t row_key) const {
@@ -136,6 +138,7 @@ class HostRows final : private LentReader {
     bool contributed = false;
     // Of a leader:
     RowAccumulator sum;
+    uint64_t given_rows = 0;
     std::span<Source> sources;  // by rank of the host
     uint32_t missing = 0;       // of them
     uint32_t joining = 0;       // the source whose rows are read next, and which of them

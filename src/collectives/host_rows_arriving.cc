@@ -74,6 +74,7 @@ void HostRows::end_arrived(StepBuffer& buffer) {
   // Before there are rows of it.
   if (!arrival.started && sums_early()) {
     PARALLAX_CHECK(buffer.sum.spend(0, coalescer_.item_count()));
+    buffer.given_rows = coalescer_.item_count();
   }
   arrival.started = true;
   arrival.adding = false;

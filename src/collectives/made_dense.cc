@@ -113,7 +113,10 @@ MissingRanks MadeDense::missing(uint64_t step) const {
 
 ExchangeCounts MadeDense::counts(uint64_t step) const {
   ExchangeCounts counts = dense_.counts(step);
-  if (host_rows_.leads()) counts.touched_rows = host_rows_.sum(step).row_count();
+  if (host_rows_.leads()) {
+    counts.touched_rows = host_rows_.sum(step).row_count();
+    counts.given_rows = host_rows_.given_rows(step);
+  }
   return counts;
 }
 

@@ -427,7 +427,10 @@ ReducedGradient RowExchange::whole(uint64_t step) const {
 
 ExchangeCounts RowExchange::counts(uint64_t step) const {
   ExchangeCounts counts;
-  if (host_rows_.leads()) counts.touched_rows = host_rows_.sum(step).row_count();
+  if (host_rows_.leads()) {
+    counts.touched_rows = host_rows_.sum(step).row_count();
+    counts.given_rows = host_rows_.given_rows(step);
+  }
   counts.union_rows = union_rows(owned(step));
   return counts;
 }

@@ -7,6 +7,7 @@
 #include "collectives/schedule_cost.h"
 #include "group/algorithm_costs.h"
 #include "planner/choice.h"
+#include "planner/cost.h"
 
 namespace parallax {
 
@@ -69,7 +70,9 @@ void PlanControl::count_rows(uint64_t step, Vote* vote) const {
   for (uint32_t i = 0; i < vote->counts_size; ++i) {
     const uint32_t variable = measuring()[vote->counts_first + i];
     const ExchangeCounts counts = group_.runtime(variable).exchange_at(step).counts(step);
-    vote->counts[i] = {counts.touched_rows, counts.union_rows,
+    // With one host the parties that the planner counts are its ranks.
+    const bool one_host = group_.columns().host_count() == 1;
+    vote->counts[i] = {one_host ? counts.given_rows : counts.touched_rows, counts.union_rows,
                        group_.pulls().pulled_rows(variable, step)};
   }
 }
@@ -122,7 +125,7 @@ bool PlanControl::waited_enough() const {
 }
 
 void PlanControl::settle() {
-  const double hosts = group_.columns().host_count();
+  const double parties = cost::counted_parties(group_.topology());
   const uint32_t most = most_steps();
   for (size_t place = 0; place < measured_.size(); ++place) {
     const Measured& measured = measured_[place];
@@ -133,9 +136,9 @@ void PlanControl::settle() {
     const double steps = measured.steps;
     VariableFacts& facts = runtime.facts;
     facts.measured = true;
-    facts.touched_rows_per_host = measured.touched / steps / hosts;
+    facts.touched_rows_per_host = measured.touched / steps / parties;
     facts.union_rows = measured.union_rows / steps;
-    facts.pulled_rows_per_host = measured.pulled / steps / hosts;
+    facts.pulled_rows_per_host = measured.pulled / steps / parties;
     // Pulls of a mirror are no messages, and not counted. Sharded, it would be pulled about as it
     // is touched.
     if (runtime.plan.placement == Placement::kMirrored) {

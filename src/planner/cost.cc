@@ -36,8 +36,8 @@ const ScheduleCost& counted(const ScheduleCost& cost) {
   return cost;
 }
 
-std::string parties_text(uint32_t count, const char* noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+std::string hosts_text(uint32_t count) {
+  return std::to_string(count) + (count == 1 ? " host" : " hosts");
 }
 
 std::string share_text(uint32_t parties) {
@@ -110,6 +110,7 @@ double made_dense(const VariableFacts& facts, const TopologyFacts& topology) {
 }
 
 double allgatherv(const VariableFacts& facts, const TopologyFacts& topology) {
+  if (topology.hosts == 1) return reduce_rows(facts, topology);
   return (counted_parties(topology) - 1) * facts.touched_rows_per_host * with_id_bytes(facts);
 }
 
@@ -172,10 +173,9 @@ std::string formula(Method method, const VariableFacts& facts, const TopologyFac
   const std::string with_id = figure(with_id_bytes(facts));
   const std::string touched = figure(facts.touched_rows_per_host);
   std::string text;
-  if (method == Method::kAllgatherv) {
-    text = parties_text(parties - 1, topology.hosts > 1 ? "host" : "rank") + " x " + touched +
-           " rows x " + with_id + " bytes";
-  } else if (method == Method::kReduceRows) {
+  if (method == Method::kAllgatherv && topology.hosts > 1) {
+    text = hosts_text(parties - 1) + " x " + touched + " rows x " + with_id + " bytes";
+  } else if (method == Method::kAllgatherv || method == Method::kReduceRows) {
     text = share + " x (" + touched + " touched + " + figure(facts.union_rows) + " union rows) x " +
            with_id + " bytes";
   } else if (method == Method::kPushPull && carries_rows(facts)) {

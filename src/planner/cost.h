@@ -10,7 +10,7 @@
 //   allreduce    its schedule
 //   made_dense   its schedule, which begins at the leaders of hosts; with one host, the rows on
 //                their way to the leaders beside it, (N-1)/N s (R+I)
-//   allgatherv   (N-1) s (R+I)
+//   allgatherv   (N-1) s (R+I); with one host as reduce_rows, for there each leader sums its part
 //   reduce_rows  (N-1)/N (s+u) (R+I)        (N-1)/N s up to the owners, (N-1)/N u back
 //   push_pull    (N-1)/N (s+t) (R+I)        (N-1)/N s pushed with their ids; (N-1)/N t pulled,
 //                ids up and rows back. The ids of a push travel a second time although it is mostly

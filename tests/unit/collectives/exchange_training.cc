@@ -132,6 +132,11 @@ Expected expected_sum(const ExchangeWorld& world, const Contributions& contribut
       for (const uint32_t rank : ranks) of_host[rank] = contributions[rank];
       expected.touched_rows += rows_given(naive.ranks_of_rows(0, of_host));
     }
+    for (uint32_t rank = 0; rank < contributions.size(); ++rank) {
+      Contributions of_rank(contributions.size());
+      of_rank[rank] = contributions[rank];
+      expected.given_rows += rows_given(naive.ranks_of_rows(0, of_rank));
+    }
     fill_rows(world, sum, givers, &expected);
   }
   if (!is_floating(dtype_of(setting.sum))) expected.square = 0;  // integers have no norm
@@ -163,6 +168,7 @@ void StepCheck::check_rank(uint32_t rank) {
   add_squared_norm(exchange.owned(step_), &square_);
   const ExchangeCounts counts = exchange.counts(step_);
   counts_.touched_rows += counts.touched_rows;
+  counts_.given_rows += counts.given_rows;
   counts_.union_rows += counts.union_rows;
   if (candidate_.delivers) check_whole(exchange.whole(step_));
   if (candidate_.pieces != Pieces::kNone) check_owned(rank, exchange.owned(step_));
@@ -261,6 +267,7 @@ void StepCheck::check_totals() const {
     EXPECT_NEAR(square_.value(), expected_.square, 1e-9 * expected_.square);
   }
   EXPECT_EQ(counts_.touched_rows, expected_.touched_rows);
+  EXPECT_EQ(counts_.given_rows, expected_.given_rows);
   EXPECT_EQ(counts_.union_rows, expected_.union_rows);
   if (candidate_.pieces == Pieces::kNone) return;
   const bool rows = candidate_.rows && !candidate_.made_dense;

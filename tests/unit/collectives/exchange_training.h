@@ -33,6 +33,7 @@ struct Expected {
                                   // nobody gave, what stands for none
   std::vector<uint32_t> givers;   // by row key: ranks that gave the row; dense: empty
   uint64_t touched_rows = 0;      // distinct rows of each host, added up
+  uint64_t given_rows = 0;        // the same of each rank
   uint64_t union_rows = 0;
   double square = 0;  // of the norm
 };

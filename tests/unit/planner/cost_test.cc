@@ -201,8 +201,11 @@ TEST(Cost, FormulasInWords) {
             "3/4 x (812 pushed + 900 pulled rows) x 260 bytes");
   EXPECT_EQ(cost::formula(Method::kAllgatherv, facts, {.hosts = 2, .ranks = 2}),
             "1 host x 812 rows x 260 bytes");
+  // Each leader of a host sums its part, and nobody the whole.
   EXPECT_EQ(cost::formula(Method::kAllgatherv, facts, {.hosts = 1, .ranks = 4}),
-            "3 ranks x 812 rows x 260 bytes, between ranks in shared memory, nothing on the wire");
+            "3/4 x (812 touched + 2755.4 union rows) x 260 bytes, between ranks in shared memory, "
+            "nothing on the wire");
+  EXPECT_EQ(cost::allgatherv(facts, {.hosts = 1, .ranks = 4}), 0.75 * (812 + 2755.4) * 260);
   EXPECT_EQ(cost::formula(Method::kAllgatherv, facts, {.hosts = 1, .ranks = 1}),
             "one rank, nothing moves");
 }
