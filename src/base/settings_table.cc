@@ -245,10 +245,10 @@ constexpr SettingRow kRows[] = {
      .type = SettingType::kText,
      .standard = "measured",
      .sources = kOutside,
-     .help = "What the choice among algorithms of elements goes by: measured, at the first commit "
-             "that has one to make; standard; or some constants by name, as "
-             "between_latency_ns=20000,between_byte_ps=80, with the others measured. Rank 0's hold "
-             "for all; names are in planning.md."},
+     .help = "What the choice among algorithms of elements, and among methods of rows that the "
+             "framework holds, goes by: measured, at the first commit that has one to make; "
+             "standard; or some constants by name, as between_latency_ns=20000,between_byte_ps=80, "
+             "with the others measured. Rank 0's hold for all; names are in planning.md."},
     {.name = "spin_us",
      .type = SettingType::kNumber,
      .standard = "50",

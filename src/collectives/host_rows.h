@@ -156,8 +156,9 @@ class HostRows final : private LentReader {
     return static_cast<uint32_t>(partition_.row_elements()) - (options_.counted ? 1 : 0);
   }
   // A slice's rows leave the rank's block as they are whole.
-  bool sums_early() const { return leads_ && columns_.locals().size() == 1 && !one_host(); }
-  bool one_host() const { return columns_.host_count() == 1; }
+  bool sums_early() const {
+    return leads_ && columns_.locals().size() == 1 && columns_.host_count() > 1;
+  }
   void start_arriving(StepBuffer& buffer, ArrivingElements& arriving);
   void arrive(StepBuffer& buffer);
   void add_arrived(StepBuffer& buffer);

@@ -11,9 +11,10 @@ namespace parallax {
 
 namespace {
 
-constexpr size_t kInside = 0, kBetween = 3, kSums = 6, kCopy = 10;  // rows of constants
+constexpr size_t kInside = 0, kBetween = 3, kSums = 6, kCopy = 10, kRowSum = 11,
+                 kRowSort = 12;  // rows of constants
 constexpr SumType kSumTypes[] = {SumType::kF32, SumType::kF64, SumType::kI32, SumType::kI64};
-constexpr uint32_t kPieces = 5;  // a sum of each type, and a copy
+constexpr uint32_t kPieces = 7;  // a sum of each type, a copy, rows added and put in order
 
 uint64_t whole(int64_t ns) { return static_cast<uint64_t>(std::max<int64_t>(0, ns)); }
 
@@ -27,6 +28,7 @@ void CostProbe::begin() {
   phase_ = links_.empty() ? Phase::kMemory : Phase::kRoundTrips;
   buffer_.assign(kBufferBytes, std::byte{0});
   other_buffer_.assign(kBufferBytes, std::byte{0});
+  rows_.emplace();
 }
 
 void CostProbe::find_links() {
@@ -156,14 +158,17 @@ void CostProbe::measure_memory() {
   if (piece_begun_) {
     if (!piece_done_) return;
     const int64_t took_ns = now_ns() - piece_ns_;
-    terms_.measured(kSums + piece_, whole(took_ns) * 1000 / (kPasses * kBufferBytes));
-    static_assert(kSums + kPieces - 1 == kCopy && kCopy < kConstantCount);
+    const bool of_rows = kSums + piece_ > kCopy;
+    const uint64_t what = of_rows ? RowProbe::kRows : kBufferBytes;
+    terms_.measured(kSums + piece_, whole(took_ns) * 1000 / (kPasses * what));
+    static_assert(kSums + kPieces - 1 == kRowSort && kRowSort < kConstantCount);
     piece_begun_ = false;
     ++piece_;
   }
   if (piece_ == kPieces) {
     phase_ = Phase::kFinished;
     buffer_ = other_buffer_ = {};
+    rows_.reset();
     return;
   }
   measured_ = piece_begun_ = true;
@@ -171,13 +176,25 @@ void CostProbe::measure_memory() {
   job_ = {.run = [](ComputeJob& job) { static_cast<CostProbe*>(job.context)->run_piece(); },
           .done = [](ComputeJob& job) { static_cast<CostProbe*>(job.context)->piece_done_ = true; },
           .context = this,
-          .cost_bytes = kPasses * kBufferBytes};
+          .cost_bytes = kPasses * piece_bytes()};
   piece_ns_ = now_ns();
   parts_.compute.submit(job_);
 }
 
+uint64_t CostProbe::piece_bytes() const {
+  return kSums + piece_ > kCopy ? RowProbe::kBytes : kBufferBytes;
+}
+
 void CostProbe::run_piece() {
   for (uint64_t pass = 0; pass < kPasses; ++pass) {
+    if (kSums + piece_ == kRowSum) {
+      rows_->add();
+      continue;
+    }
+    if (kSums + piece_ == kRowSort) {
+      rows_->put_in_order();
+      continue;
+    }
     if (kSums + piece_ == kCopy) {
       std::memcpy(other_buffer_.data(), buffer_.data(), kBufferBytes);
       continue;

@@ -9,18 +9,21 @@
 // answers, in whatever phase it is, so that nobody has to know who measures. Of a link: round trips
 // of nothing, of which one that was held up little counts; a burst of messages, for what each costs
 // its ends; some bytes, more until they take a while. Then memory: sums of each type, and a copy,
-// in the cache. All of it takes milliseconds, and no more than kBudgetNs from the first answer on.
+// in the cache; and rows, that are added or put in order (RowProbe). All of it takes milliseconds,
+// and no more than kBudgetNs from the first answer on.
 //
 // Engine's owner only; nothing blocks.
 #ifndef PARALLAX_ENGINE_COST_PROBE_H_
 #define PARALLAX_ENGINE_COST_PROBE_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/compute.h"
 #include "engine/cost_terms.h"
+#include "engine/row_probe.h"
 #include "message/outbox.h"
 #include "message/wire.h"
 #include "world/patterns.h"
@@ -65,7 +68,7 @@ class CostProbe {
   static constexpr int64_t kLongEnoughNs = kNanosecondsPerMillisecond;
   static constexpr int64_t kBudgetNs = 80 * kNanosecondsPerMillisecond;  // of a link
   static constexpr size_t kBufferBytes = 128 << 10;
-  static constexpr uint64_t kPasses = 4;  // over the buffers, for a rate
+  static constexpr uint64_t kPasses = 4;  // over the buffers or rows, for a rate
 
   enum class Phase : uint8_t { kIdle, kRoundTrips, kBurst, kBytes, kMemory, kFinished };
   struct Link {
@@ -83,6 +86,7 @@ class CostProbe {
     return first_answer_ns_ != 0 && now_ns() > first_answer_ns_ + kBudgetNs;
   }
   int64_t now_ns() const { return parts_.clock.now_ns(); }
+  uint64_t piece_bytes() const;
   void run_piece();
 
   const Parts parts_;
@@ -97,6 +101,7 @@ class CostProbe {
   uint32_t in_burst_ = 0;
   uint64_t bytes_ = 0;
   std::vector<std::byte> buffer_, other_buffer_;
+  std::optional<RowProbe> rows_;
   ComputeJob job_;
   uint32_t piece_ = 0;  // of memory
   bool piece_begun_ = false, piece_done_ = false, measured_ = false;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "planner/choice.h"
+
 namespace parallax {
 
 namespace {
@@ -13,6 +15,12 @@ namespace {
 std::span<const std::unique_ptr<VariableRuntime>> newest_of(
     const Group& group, std::span<const Variable* const> newest) {
   return std::span(group.runtimes()).last(newest.size());
+}
+
+// Of rows that the framework holds the method is chosen by them, once rows are measured.
+bool may_go_by_time(const VariableRuntime& runtime, const Group& group) {
+  return goes_by_time(runtime.facts) && group.columns().world() > 1 &&
+         runtime.facts.method_pin == PARALLAX_METHOD_AUTO;
 }
 
 }  // namespace
@@ -27,8 +35,8 @@ DenseShape dense_shape_of(const Group& group, const VariableRuntime& runtime, Me
 bool choices_open(const Group& group, std::span<const Variable* const> newest) {
   const auto added = newest_of(group, newest);
   return std::any_of(added.begin(), added.end(), [&group](const auto& runtime) {
-    return !runtime->variable->ids_declared() &&
-           group.algorithms().is_open(dense_shape_of(group, *runtime, runtime->plan.method));
+    if (runtime->variable->ids_declared()) return may_go_by_time(*runtime, group);
+    return group.algorithms().is_open(dense_shape_of(group, *runtime, runtime->plan.method));
   });
 }
 

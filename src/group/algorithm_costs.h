@@ -17,7 +17,8 @@ namespace parallax {
 // What the choice among algorithms knows of a variable.
 DenseShape dense_shape_of(const Group& group, const VariableRuntime& runtime, Method method);
 
-// Some of the newest variables may go by one algorithm or another.
+// Some of the newest variables may go by one algorithm or another, or by one method of rows or
+// another.
 bool choices_open(const Group& group, std::span<const Variable* const> newest);
 
 // What all ranks have agreed on, before any step has these variables. *changed: some go another way

@@ -9,6 +9,7 @@
 #include "planner/choice.h"
 #include "planner/cost.h"
 #include "planner/plan.h"
+#include "planner/row_time.h"
 
 namespace parallax {
 namespace {
@@ -20,7 +21,8 @@ struct Context {
   parallax_plan_mode_t mode;
   Choice choice;
   VariablePlan by_figures;  // what settled_choice says now
-  double fewest_bytes;      // of what the pin allows; NaN: unknown
+  double least;             // of what they are compared by, and the pin allows; NaN: unknown
+  double chosen;            // NaN: unknown
   double chosen_bytes;      // NaN: unknown
   size_t allowed_count;
 };
@@ -31,6 +33,18 @@ double predicted_bytes(Method method, const VariableFacts& facts, const Topology
     return std::numeric_limits<double>::quiet_NaN();
   }
   return cost::received_bytes(method, facts, topology);
+}
+
+// NaN where methods are not compared by time, or it is unknown.
+double predicted_us(Method method, const VariableFacts& facts, const TopologyFacts& topology) {
+  if (!goes_by_time(facts) || !facts.measured) return std::numeric_limits<double>::quiet_NaN();
+  return is_unused(facts) ? 0 : compared(method, facts, topology);
+}
+
+// By what it is compared.
+double predicted(Method method, const VariableFacts& facts, const TopologyFacts& topology) {
+  return goes_by_time(facts) ? predicted_us(method, facts, topology)
+                             : predicted_bytes(method, facts, topology);
 }
 
 // "2.13x", with three digits where it is close to 1 and a near-tie must be told from a tie.
@@ -46,6 +60,10 @@ std::string formula_of(const VariablePlan& plan, const Context& context) {
   return cost::formula(plan.method, context.facts, context.topology);
 }
 
+std::string time_of(const VariablePlan& plan, const Context& context) {
+  return cost::time_text(cost::row_time(plan.method, context.facts, context.topology));
+}
+
 std::string form_text(const VariableFacts& facts) {
   return carries_rows(facts) ? "its slices carry row ids" : "its slices carry every row";
 }
@@ -53,6 +71,8 @@ std::string form_text(const VariableFacts& facts) {
 bool is_measurable_but_not_measured(const VariableFacts& facts) {
   return carries_rows(facts) && !facts.measured;
 }
+
+std::string tie_text(const VariableFacts& facts) { return goes_by_time(facts) ? "3%" : "1%"; }
 
 std::string why_chosen(const VariablePlan& plan, const Context& context) {
   const VariableFacts& facts = context.facts;
@@ -80,14 +100,21 @@ std::string why_chosen(const VariablePlan& plan, const Context& context) {
     return "by form, since nothing was measured: " + form_text(facts);
   }
   if (is_unused(facts)) return "never pulled nor pushed, so the initial choice stays";
-  if (context.chosen_bytes > context.fewest_bytes) {
-    return "the initial choice, and within 1% of the fewest bytes: " + formula_of(plan, context);
+  const bool by_time = goes_by_time(facts);
+  const std::string figures =
+      (by_time ? ", " + time_of(plan, context) : "") + ": " + formula_of(plan, context);
+  if (context.chosen > context.least) {
+    return "the initial choice, and within " + tie_text(facts) + " of the " +
+           (by_time ? "least time" : "fewest bytes") + figures;
   }
-  return "fewest bytes of " + std::to_string(context.allowed_count) +
-         " ways: " + formula_of(plan, context);
+  return (by_time ? "least time of " : "fewest bytes of ") + std::to_string(context.allowed_count) +
+         " ways" + figures;
 }
 
-std::string why_lost(const VariablePlan& plan, double bytes, const Context& context) {
+std::string why_lost(const VariablePlan& plan, const Alternative& of, const Context& context) {
+  const double bytes = of.bytes_per_host;
+  const bool by_time = goes_by_time(context.facts);
+  const double weight = by_time ? of.microseconds : bytes;
   const std::string name = method_name(plan.method);
   const bool stays = context.facts.on_device && plan.placement != context.choice.plan.placement;
   const bool fits_mode = pin_allows(plan, context.facts, context.mode);
@@ -103,13 +130,17 @@ std::string why_lost(const VariablePlan& plan, double bytes, const Context& cont
   if (!(context.chosen_bytes > 0)) {  // nothing moves, or nothing is known
     return lead + name + " would receive " + cost::figure(bytes) + " bytes: " + formula;
   }
-  const double ratio = bytes / context.chosen_bytes;
-  std::string why = lead + name + " would receive " + ratio_text(ratio) + " the bytes: " + formula;
-  // A loser that the formulas do not put behind needs a reason of its own.
-  if (!allowed || bytes > context.chosen_bytes * (1 + kNearTie)) return why;
+  std::string why = lead + name + " would ";
+  if (by_time && context.chosen > 0) {  // not by constants that are all 0
+    why += "take " + ratio_text(weight / context.chosen) + " the time, " + time_of(plan, context) +
+           ", and ";
+  }
+  why += "receive " + ratio_text(bytes / context.chosen_bytes) + " the bytes: " + formula;
+  // A loser that the figures do not put behind needs a reason of its own.
+  if (!allowed || weight > context.chosen * (1 + near_tie(context.facts))) return why;
   if (!context.choice.settled) return why + "; the initial plan goes by form";
   if (context.choice.plan != context.by_figures) return why + "; the plan in force stays";
-  return why + (bytes == context.chosen_bytes ? "; a tie" : "; within 1%") +
+  return why + (weight == context.chosen ? "; a tie" : "; within " + tie_text(context.facts)) +
          (context.choice.plan == initial_choice(context.facts, context.mode)
               ? ", so the initial choice stays"
               : ", and no better");
@@ -124,7 +155,8 @@ std::vector<Alternative> alternatives(const VariableFacts& facts, const Topology
                      .mode = mode,
                      .choice = choice,
                      .by_figures = settled_choice(facts, topology, mode),
-                     .fewest_bytes = std::numeric_limits<double>::quiet_NaN(),
+                     .least = std::numeric_limits<double>::quiet_NaN(),
+                     .chosen = predicted(choice.plan.method, facts, topology),
                      .chosen_bytes = predicted_bytes(choice.plan.method, facts, topology),
                      .allowed_count = 0};
   const std::vector<VariablePlan> plans = fitting_plans(facts);
@@ -132,19 +164,18 @@ std::vector<Alternative> alternatives(const VariableFacts& facts, const Topology
     if (!pin_allows(plan, facts, mode)) continue;
     if (facts.on_device && plan.placement != choice.plan.placement) continue;
     ++context.allowed_count;
-    context.fewest_bytes =
-        std::fmin(context.fewest_bytes, predicted_bytes(plan.method, facts, topology));
+    context.least = std::fmin(context.least, predicted(plan.method, facts, topology));
   }
   std::vector<Alternative> found;
   found.reserve(plans.size());
   for (const VariablePlan& plan : plans) {
-    const double bytes = predicted_bytes(plan.method, facts, topology);
-    const bool chosen = plan == choice.plan;
-    found.push_back({.placement = plan.placement,
-                     .method = plan.method,
-                     .bytes_per_host = bytes,
-                     .chosen = chosen,
-                     .why = chosen ? why_chosen(plan, context) : why_lost(plan, bytes, context)});
+    Alternative& each = found.emplace_back();
+    each.placement = plan.placement;
+    each.method = plan.method;
+    each.bytes_per_host = predicted_bytes(plan.method, facts, topology);
+    each.microseconds = predicted_us(plan.method, facts, topology);
+    each.chosen = plan == choice.plan;
+    each.why = each.chosen ? why_chosen(plan, context) : why_lost(plan, each, context);
   }
   return found;
 }

@@ -20,6 +20,12 @@ bool pin_allows(const VariablePlan& plan, const VariableFacts& facts, parallax_p
 // Measured, and no row was touched or pulled: every method that sends rows would send none.
 bool is_unused(const VariableFacts& facts);
 
+// By what its methods are compared, once it is measured: microseconds of a step where its rows are
+// the framework's (row_time.h), else bytes; and how much less of it moves a variable.
+bool goes_by_time(const VariableFacts& facts);
+double compared(Method method, const VariableFacts& facts, const TopologyFacts& topology);
+double near_tie(const VariableFacts& facts);
+
 VariablePlan initial_choice(const VariableFacts& facts, parallax_plan_mode_t mode);
 VariablePlan settled_choice(const VariableFacts& facts, const TopologyFacts& topology,
                             parallax_plan_mode_t mode);

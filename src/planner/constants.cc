@@ -20,6 +20,8 @@ const std::array<ConstantRow, kConstantCount> kConstantRows = {{
     {"sum_i32_byte_ps", [](CostConstants& all) -> uint64_t& { return all.sum_byte_ps[2]; }},
     {"sum_i64_byte_ps", [](CostConstants& all) -> uint64_t& { return all.sum_byte_ps[3]; }},
     {"copy_byte_ps", [](CostConstants& all) -> uint64_t& { return all.copy_byte_ps; }},
+    {"row_sum_ps", [](CostConstants& all) -> uint64_t& { return all.row_sum_ps; }},
+    {"row_sort_ps", [](CostConstants& all) -> uint64_t& { return all.row_sort_ps; }},
     {"across_byte_ps", [](CostConstants& all) -> uint64_t& { return all.across_byte_ps; }},
 }};
 

@@ -32,6 +32,9 @@ struct CostConstants {
   LinkCost between{10'000, 1'000, 800};                 // hosts; a host's ranks share byte_ps
   std::array<uint64_t, 4> sum_byte_ps{80, 80, 80, 80};  // by SumType, of the sum
   uint64_t copy_byte_ps = 80;
+  // Of a row, beside its bytes: that is looked up and added; that is put in order, of 4,096.
+  uint64_t row_sum_ps = 15'000;
+  uint64_t row_sort_ps = 40'000;
   // Between domains of memory of a host, all of its ranks together: 25 is 40 GB/s, about what links
   // between two sockets carry. Never measured.
   uint64_t across_byte_ps = 25;
@@ -43,7 +46,7 @@ struct ConstantRow {
   const char* name;
   uint64_t& (*of)(CostConstants& constants);
 };
-inline constexpr size_t kConstantCount = 12;
+inline constexpr size_t kConstantCount = 14;
 // A number beyond this is no machine's; times of the largest job stay far from overflow.
 inline constexpr uint64_t kConstantMax = 1'000'000'000;
 extern const std::array<ConstantRow, kConstantCount> kConstantRows;

@@ -22,6 +22,8 @@ Json rounded_or_null(double value) {
   return static_cast<uint64_t>(std::round(value));
 }
 
+double to_hundredths(double value) { return std::round(value * 100) / 100; }
+
 Json measured_json(const VariableFacts& facts) {
   if (!facts.measured) return nullptr;
   const double rows = static_cast<double>(facts.rows);
@@ -54,12 +56,15 @@ Json variable_json(const VariableFacts& facts, const std::vector<Alternative>& f
                    const VariablePlan& plan) {
   Json alternatives_json = Json::array();
   for (const Alternative& alternative : found) {
-    alternatives_json.push_back(
-        {{"placement", placement_name(alternative.placement)},
-         {"method", method_name(alternative.method)},
-         {"predicted_bytes_per_host", rounded_or_null(alternative.bytes_per_host)},
-         {"chosen", alternative.chosen},
-         {"why", alternative.why}});
+    Json each = {{"placement", placement_name(alternative.placement)},
+                 {"method", method_name(alternative.method)},
+                 {"predicted_bytes_per_host", rounded_or_null(alternative.bytes_per_host)}};
+    if (!std::isnan(alternative.microseconds)) {
+      each["predicted_us"] = to_hundredths(alternative.microseconds);
+    }
+    each["chosen"] = alternative.chosen;
+    each["why"] = alternative.why;
+    alternatives_json.push_back(std::move(each));
   }
   Json json = {{"name", facts.name},
                {"rows", facts.rows},
@@ -77,7 +82,7 @@ Json variable_json(const VariableFacts& facts, const std::vector<Alternative>& f
   if (const std::string pin = pin_text(facts); !pin.empty()) json["pin"] = pin;
   for (const TimedAlgorithm& each : facts.timed) {
     json["algorithms"].push_back({{"name", each.name},
-                                  {"predicted_us", std::round(each.microseconds * 100) / 100},
+                                  {"predicted_us", to_hundredths(each.microseconds)},
                                   {"chosen", each.chosen}});
   }
   return json;

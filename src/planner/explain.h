@@ -15,7 +15,8 @@ namespace parallax {
 // {"mode":"auto","settled":true,"hosts":4,"ranks":8,"variables":[{"name","rows","row_elements",
 //   "tag","placement","method","why","measured":{"touched_rows_per_host","union_rows",
 //   "pulled_rows_per_host","density"} or null,"alternatives":[{"placement","method",
-//   "predicted_bytes_per_host" or null,"chosen","why"}],"pin" where it has one}]}
+//   "predicted_bytes_per_host" or null,"predicted_us" where time decides,"chosen","why"}],"pin"
+//   where it has one}]}
 // density = touched_rows_per_host / rows. Names that are not UTF-8 are repaired, not refused.
 std::string explain_json(std::span<const VariableFacts> variables, const TopologyFacts& topology,
                          parallax_plan_mode_t mode, std::span<const VariablePlan> plan,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice itself: which ways fit a variable, which of them the pin allows, which receives fewest
-// bytes. Pure; any thread; nothing blocks. The reasons are put into words in alternatives.cc.
+// The choice itself: which ways fit a variable, which of them the pin allows, which takes least
+// time or receives fewest bytes. Pure; any thread; nothing blocks. The reasons are put into words
+// in alternatives.cc.
 #include "planner/plan.h"
 
 #include "base/check.h"
 #include "planner/choice.h"
 #include "planner/cost.h"
+#include "planner/row_time.h"
 
 namespace parallax {
 
@@ -78,6 +80,17 @@ bool is_unused(const VariableFacts& facts) {
          facts.union_rows == 0 && facts.pulled_rows_per_host == 0;
 }
 
+bool goes_by_time(const VariableFacts& facts) { return carries_rows(facts) && !facts.managed; }
+
+double compared(Method method, const VariableFacts& facts, const TopologyFacts& topology) {
+  return goes_by_time(facts) ? cost::row_time(method, facts, topology).microseconds()
+                             : cost::received_bytes(method, facts, topology);
+}
+
+double near_tie(const VariableFacts& facts) {
+  return goes_by_time(facts) ? kNearTieOfTime : kNearTie;
+}
+
 VariablePlan initial_choice(const VariableFacts& facts, parallax_plan_mode_t mode) {
   if (facts.method_pin != PARALLAX_METHOD_AUTO) {
     for (const VariablePlan& plan : fitting_plans(facts)) {
@@ -120,19 +133,19 @@ VariablePlan settled_choice(const VariableFacts& facts, const TopologyFacts& top
     PARALLAX_CHECK(facts.touched_rows_per_host >= 0 && facts.union_rows >= 0 &&
                    facts.pulled_rows_per_host >= 0);
   }
-  // An unused variable needs no case of its own: its initial choice sends rows, so it costs 0.
+  if (is_unused(facts)) return initial;
   VariablePlan best = initial;
-  double best_bytes = cost::received_bytes(initial.method, facts, topology);
-  const double initial_bytes = best_bytes;
+  double least = compared(initial.method, facts, topology);
+  const double of_initial = least;
   for (const VariablePlan& plan : fitting_plans(facts)) {
     if (!pin_allows(plan, facts, mode) || !may_move(plan, initial, facts)) continue;
-    const double bytes = cost::received_bytes(plan.method, facts, topology);
-    if (bytes < best_bytes) {
+    const double each = compared(plan.method, facts, topology);
+    if (each < least) {
       best = plan;
-      best_bytes = bytes;
+      least = each;
     }
   }
-  return initial_bytes <= best_bytes * (1 + kNearTie) ? initial : best;
+  return of_initial <= least * (1 + near_tie(facts)) ? initial : best;
 }
 
 Plan initial_plan(std::span<const VariableFacts> variables, const TopologyFacts& topology,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plan: where each variable lives and how its gradient travels, chosen from bytes on the wire.
-// Pure: no I/O, clock, environment or globals; the same input gives the same plan on every machine
-// of one floating-point format. Values in, values out; any thread may call; nothing blocks.
+// Plan: where each variable lives and how its gradient travels, chosen from bytes on the wire, or
+// from measured time. Pure: no I/O, clock, environment or globals; the same input gives the same
+// plan on every machine of one floating-point format. Values in, values out; any thread may call;
+// nothing blocks.
 //
 // Two plans. The initial one goes by form alone (are row ids declared?). The settled one goes by
 // the rows measured while running: of what the pin allows, the method that receives fewest bytes
-// per host and step (src/planner/cost.h), except that the initial choice stays unless another beats
-// it by more than kNearTie, since moving a variable costs and such a gain would not be seen.
+// per host and step (src/planner/cost.h), or, of rows that the framework holds, takes least time
+// (src/planner/row_time.h). The initial choice stays unless another beats it by more than a near
+// tie, since moving a variable costs and such a gain would not be seen.
 #ifndef PARALLAX_PLANNER_PLAN_H_
 #define PARALLAX_PLANNER_PLAN_H_
 
@@ -36,6 +38,8 @@ enum class Method : uint8_t {
 
 // Gains below this share of the best method's bytes do not move a variable.
 inline constexpr double kNearTie = 0.01;
+// The same of time, which is measured, and would else flap.
+inline constexpr double kNearTieOfTime = 1.0 / 32;
 
 struct VariablePlan {
   Placement placement = Placement::kFramework;
@@ -100,7 +104,7 @@ struct VariableFacts {
 struct TopologyFacts {
   uint32_t hosts = 1;
   uint32_t ranks = 1;        // >= hosts
-  CostConstants costs = {};  // that algorithms were chosen by
+  CostConstants costs = {};  // that algorithms are chosen by, and methods of rows
 };
 
 // Whether the slices carry row ids: SPARSE, or AUTO with ids declared. The tag makes no other
@@ -112,7 +116,8 @@ bool carries_rows(const VariableFacts& facts);
 Plan initial_plan(std::span<const VariableFacts> variables, const TopologyFacts& topology,
                   parallax_plan_mode_t mode);
 
-// By bytes on the wire. A variable that was not measured, or not used, keeps its initial choice.
+// By bytes on the wire, or by time. A variable that was not measured, or not used, keeps its
+// initial choice.
 Plan settled_plan(std::span<const VariableFacts> variables, const TopologyFacts& topology,
                   parallax_plan_mode_t mode);
 
@@ -121,6 +126,7 @@ struct Alternative {
   Placement placement = Placement::kFramework;
   Method method = Method::kAllreduce;
   double bytes_per_host = 0;  // received per host and step; NaN: unknown until measured
+  double microseconds = 0;    // of a step, where methods are compared by time; NaN: they are not
   bool chosen = false;
   std::string why;  // a sentence with figures
 };

@@ -37,7 +37,13 @@ TEST(AlgorithmCosts, MatterWhereThereIsAChoice) {
   EXPECT_TRUE(open({0, 0}, held("few", 6)));
   EXPECT_FALSE(open({0}, held("few", 6)));
   EXPECT_FALSE(open({0, 0}, managed("dense", 6)));
-  EXPECT_FALSE(open(twelve, held("rows", 50, 5)));
+  // Rows that the framework holds go by time, unless they are pinned or alone.
+  EXPECT_TRUE(open({0, 0}, held("rows", 50, 5)));
+  EXPECT_FALSE(open({0}, held("rows", 50, 5)));
+  EXPECT_FALSE(open(twelve, managed("rows", 50, 5)));
+  Variable pinned = held("rows", 50, 5);
+  pinned.pin.method = PARALLAX_METHOD_ALLGATHERV;
+  EXPECT_FALSE(open(twelve, pinned));
 }
 
 // Given other constants, expect exchanges of the new ways in place of the old where these differ,

@@ -64,6 +64,7 @@ void expect_sentence(const Alternative& each, const VariableFacts& facts, parall
   if (!each.chosen) {
     EXPECT_TRUE(has(each.why, method_name(each.method))) << each.why;
   }
+  EXPECT_EQ(std::isnan(each.microseconds), !goes_by_time(facts) || !facts.measured);
   const bool compared = has(each.why, "x the bytes");
   EXPECT_EQ(compared, !each.chosen && !is_unused(facts) && !std::isnan(each.bytes_per_host) &&
                           chosen_bytes > 0)
@@ -98,7 +99,11 @@ TEST(Alternatives, TheChosenOneIsThePlansAndTheBytesAreTheFormulas) {
         if (known && !facts.given_dense && !std::isnan(chosen.bytes_per_host) &&
             (facts.measured || !carries_rows(facts)) &&
             pin_allows({each.placement, each.method}, facts, mode)) {
-          ASSERT_LE(chosen.bytes_per_host, each.bytes_per_host * (1 + kNearTie) + 1e-9);
+          if (goes_by_time(facts)) {
+            ASSERT_LE(chosen.microseconds, each.microseconds * (1 + kNearTieOfTime) + 1e-9);
+          } else {
+            ASSERT_LE(chosen.bytes_per_host, each.bytes_per_host * (1 + kNearTie) + 1e-9);
+          }
         }
         expect_sentence(each, facts, mode, chosen.bytes_per_host);
       }

@@ -106,6 +106,33 @@ TEST(Explain, LosersSayByHowMuch) {
             "made_dense would receive 121x the bytes: 2 x 3/4 x 100000 rows x 256 bytes");
 }
 
+// Rows that the framework holds say their time, and what it is made of.
+TEST(Explain, HeldRowsSayTheirTime) {
+  VariableFacts held = embedding();
+  held.managed = false;
+  const Json variable = explained({held}, PARALLAX_PLAN_AUTO, true)["variables"][0];
+  EXPECT_EQ(variable["placement"], "framework");
+  const Json chosen = way(variable, "allgatherv");
+  EXPECT_EQ(chosen["chosen"], true);
+  EXPECT_GT(chosen["predicted_us"].get<double>(), 0);
+  EXPECT_EQ(variable["why"],
+            "least time of 3 ways, 847.1 us (wire 506.7, memory 165.6, rows 157.4, messages 17.4): "
+            "3 hosts x 812 rows x 260 bytes");
+  const Json lost = way(variable, "made_dense");
+  EXPECT_GT(lost["predicted_us"], chosen["predicted_us"]);
+  const std::string why_lost = lost["why"];
+  EXPECT_EQ(why_lost.rfind("made_dense would take ", 0), 0u) << why_lost;
+  EXPECT_NE(why_lost.find("x the time, "), std::string::npos) << why_lost;
+  EXPECT_NE(why_lost.find(", and receive "), std::string::npos) << why_lost;
+  held.measured = false;
+  for (const Json& each :
+       explained({held}, PARALLAX_PLAN_AUTO, true)["variables"][0]["alternatives"]) {
+    EXPECT_FALSE(each.contains("predicted_us"));
+  }
+  EXPECT_FALSE(way(explained({embedding()}, PARALLAX_PLAN_AUTO, true)["variables"][0], "push_pull")
+                   .contains("predicted_us"));
+}
+
 TEST(Explain, PinsAreNamed) {
   const Json ar = explained({embedding()}, PARALLAX_PLAN_AR, true)["variables"][0];
   EXPECT_EQ(ar["method"], "allgatherv");

@@ -69,7 +69,8 @@ Method oracle_choice(const Scene& scene, double density) {
     if (oracle_bytes(method, scene, density) < oracle_bytes(best, scene, density)) best = method;
   }
   const double kept = oracle_bytes(oracle_initial(scene), scene, density);
-  return kept <= 1.01 * oracle_bytes(best, scene, density) ? oracle_initial(scene) : best;
+  const double grace = scene.managed ? 1.01 : 1 + 1.0 / 32;
+  return kept <= grace * oracle_bytes(best, scene, density) ? oracle_initial(scene) : best;
 }
 
 Method planned(const Scene& scene, double density) {
@@ -83,7 +84,10 @@ Method planned(const Scene& scene, double density) {
   facts.touched_rows_per_host = scene.s(density);
   facts.union_rows = scene.u(density);
   facts.pulled_rows_per_host = scene.managed ? scene.t(density) : 0;
-  const TopologyFacts topology = {.hosts = scene.hosts, .ranks = 2 * scene.hosts};
+  TopologyFacts topology = {.hosts = scene.hosts, .ranks = 2 * scene.hosts};
+  // Where time decides, that of the wire's bytes alone.
+  for (const ConstantRow& row : kConstantRows) row.of(topology.costs) = 0;
+  topology.costs.between.byte_ps = 1;
   facts = testkit::priced(facts, topology);
   const Plan plan = settled_plan({&facts, 1}, topology, scene.mode);
   const Placement replicated = scene.managed ? Placement::kMirrored : Placement::kFramework;
@@ -103,7 +107,7 @@ double bisect(double low, double high, const std::function<double(double)>& adva
 }
 
 // The density above `low` at which the formulas cease to prefer what they prefer at `low`: bytes
-// cross, or, where one side is the initial choice, cross after its 1% of grace.
+// cross, or, where one side is the initial choice, cross after its 1% of grace (3% of time).
 double next_flip(const Scene& scene, double low, double high) {
   const Method before = oracle_choice(scene, low);
   return bisect(low, high, [&](double density) {
@@ -163,7 +167,7 @@ TEST(Sweep, FrameworkHeldFlipsUnderEveryPin) {
   for (const parallax_plan_mode_t mode :
        {PARALLAX_PLAN_AUTO, PARALLAX_PLAN_HYBRID, PARALLAX_PLAN_PS, PARALLAX_PLAN_AR}) {
     for (const uint32_t hosts : kHosts) {
-      EXPECT_FALSE(sweep({hosts, 64, 1.0, false, mode}).empty());
+      EXPECT_FALSE(sweep({hosts, 16, 1.0, false, mode}).empty());
     }
   }
 }
