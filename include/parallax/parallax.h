@@ -832,6 +832,18 @@ typedef struct parallax_variable {
    * (PARALLAX_REPORT_PLAN) says why, alike on every rank. Ranks may differ in it (docs/gpu.md) */
   void *place_values;    /* where `values` of each slice lies; NULL: no promise */
   void *place_into;      /* where `into` does; NULL: `into` is NULL, or the same as `values` */
+  uint32_t wire_dtype;   /* managed, with row ids: the type in which rows that are pushed cross
+                          * between hosts. 0: the one they are summed in. PARALLAX_AS(PARALLAX_BF16)
+                          * of an F32, F16 or BF16 variable: half the bytes, and not exact. What the
+                          * ranks of a host pushed for a row is summed in float, that sum is rounded
+                          * to nearest even, on every host alike, the owner's too, and the owner
+                          * adds up what came in float. So each element of a sum is off by at most
+                          * 2^-9 of the sum of the hosts' |sums| of it, beside what sums in float
+                          * are off by anyway, where these are no subnormals. In a job of one host,
+                          * and where the plan has another method than PUSH_PULL, nothing is
+                          * rounded. With reduction MEAN_ROW, and of other types, UNSUPPORTED. The
+                          * same on every rank */
+  uint32_t reserved;     /* 0 */
 } parallax_variable_t;
 
 /* Registers one variable, for the next commit: before the first one or, since 0.2.0, between steps.

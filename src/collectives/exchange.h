@@ -60,6 +60,9 @@ struct ExchangeOptions {
   // Totals are multiplied by it where they are made, once, in the sum type, as far as the exchange
   // can (ReducedGradient::scaled).
   double factor = 1;
+  // Of rows on their way from their host to who adds them up: what they are rounded to, on all
+  // hosts alike, where there are several. Not said: they are not.
+  uint32_t wire = kSumsOwn;
   bool held = false;  // the framework's: every rank gets all of the sum, and owns none of it
   // With ids: every row ends in one element more, which counts the ranks that gave the row. The
   // partition's row_elements has it.

@@ -10,6 +10,9 @@ namespace parallax {
 
 namespace {
 
+// Of rows widened at a time: they are added up while they are in the innermost cache.
+constexpr size_t kWidenedBytes = 16 * 1024;
+
 void sort_and_unite(std::vector<uint32_t>& ranks) {
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
@@ -26,6 +29,7 @@ RowExchange::RowExchange(const Columns& columns, const Partition& partition, Out
       options_(options),
       algorithm_(algorithm),
       row_bytes_(size_t{bytes_of_sum(options.sum)} * partition.row_elements()),
+      wire_dtype_(options.wire == ExchangeOptions::kSumsOwn ? dtype_of(options.sum) : options.wire),
       host_rows_(columns, partition, outbox, compute, options_of_host(columns, options, algorithm),
                  HostRows::Owners::kHashed, *this),
       by_census_(holds_census(columns, options, algorithm)),
@@ -104,6 +108,10 @@ void RowExchange::lay_out(Arena& arena) {
     }
     if (reduces_) lay_out_total(arena, buffer);
   }
+  if (reduces_ && !one_host() && wire_dtype_ != dtype_of(options_.sum)) {
+    const size_t row = sizeof(uint32_t) + row_bytes_;
+    widened_ = arena.take<std::byte>(std::max<size_t>(kWidenedBytes / row, 1) * row);
+  }
   returned_.lay_out(arena);
 }
 
@@ -143,8 +151,9 @@ Send RowExchange::new_send(const StepBuffer& buffer) const {
   if (buffer.forwarded) send.header.flags |= kSectionLast;
   if (buffer.contributed) send.header.flags |= kSectionContributed;
   send.priority = options_.priority;
-  send.format = {.element_bytes = bytes_of_sum(options_.sum),
-                 .source_bytes = bytes_of_sum(options_.sum)};
+  send.format = {.element_bytes = bytes_of_dtype(wire_dtype_),
+                 .source_bytes = bytes_of_sum(options_.sum),
+                 .convert = converter(dtype_of(options_.sum), wire_dtype_)};
   send.rows.row_elements = static_cast<uint32_t>(partition_.row_elements());
   return send;
 }
@@ -277,8 +286,7 @@ bool RowExchange::on_host_reduce(uint32_t from, const Section& section) {
   StepBuffer& buffer = step_buffer(header.step);
   const uint32_t source = columns_.host_of(from);
   if (header.encoding != Encoding::kRows || (by_census_ && header.count == 0) ||
-      !host_rows_.check_row_keys(section, mine) ||
-      !buffer.total.add(source, header.count, section.payload)) {
+      !host_rows_.check_row_keys(section, mine) || !add_to_total(buffer, source, section)) {
     return false;
   }
   if ((header.flags & kSectionLast) == 0) return true;
@@ -289,6 +297,27 @@ bool RowExchange::on_host_reduce(uint32_t from, const Section& section) {
         from, {.kind = SectionKind::kArrived, .tag = options_.variable, .step = buffer.step}, {});
   }
   return_if_complete(buffer);
+  return true;
+}
+
+// Rounded ones some at a time, widened.
+bool RowExchange::add_to_total(StepBuffer& buffer, uint32_t source, const Section& section) {
+  const uint32_t count = section.header.count;
+  if (widened_.empty()) return buffer.total.add(source, count, section.payload);
+  const auto elements = static_cast<uint32_t>(partition_.row_elements());
+  const size_t ids_bytes = sizeof(uint32_t) * count;
+  const size_t wire_row_bytes = size_t{bytes_of_dtype(wire_dtype_)} * elements;
+  if (section.payload.size() != ids_bytes + count * wire_row_bytes) return false;
+  const Convert widen = converter(wire_dtype_, dtype_of(options_.sum));
+  const std::byte* const rows = section.payload.data() + ids_bytes;
+  const auto most = static_cast<uint32_t>(widened_.size() / (sizeof(uint32_t) + row_bytes_));
+  for (uint32_t first = 0, some = 0; first < count; first += some) {
+    some = std::min(most, count - first);
+    const size_t some_ids = sizeof(uint32_t) * some;
+    std::memcpy(widened_.data(), section.payload.data() + sizeof(uint32_t) * first, some_ids);
+    widen(rows + first * wire_row_bytes, widened_.data() + some_ids, size_t{some} * elements);
+    if (!buffer.total.add(source, some, widened_.first(some_ids + some * row_bytes_))) return false;
+  }
   return true;
 }
 

@@ -81,6 +81,7 @@ class RowExchange final : public Exchange, private HostRows::User {
   void lay_out(Arena& arena);
   void lay_out_total(Arena& arena, StepBuffer& buffer);
   [[nodiscard]] bool on_host_reduce(uint32_t from, const Section& section);
+  [[nodiscard]] bool add_to_total(StepBuffer& buffer, uint32_t source, const Section& section);
   [[nodiscard]] bool on_arrived(uint32_t from, const Section& section);
   [[nodiscard]] bool on_census(uint32_t from, const Section& section);
   void on_host_sum(uint64_t step) override { forward_if_complete(step_buffer(step)); }
@@ -103,6 +104,7 @@ class RowExchange final : public Exchange, private HostRows::User {
   const ExchangeOptions options_;
   const RowAlgorithm& algorithm_;
   const size_t row_bytes_;
+  const uint32_t wire_dtype_;  // of rows between hosts
   HostRows host_rows_;
   const bool by_census_;
   ReturnedRows returned_;
@@ -110,6 +112,7 @@ class RowExchange final : public Exchange, private HostRows::User {
   std::vector<uint32_t> sources_;  // of that sum, in its order: a leader of each host
   std::optional<Census> census_;   // of its column, where this rank has a part in it
   Arena arena_;
+  std::span<std::byte> widened_;  // row keys and rows of the sum type; empty: none are rounded
   std::array<StepBuffer, 2> step_buffers_;
 };
 

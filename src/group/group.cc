@@ -55,6 +55,8 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
        .sum = runtime.variable->sum_type(),
        .dtype = elements_of_held ? runtime.variable->dtype : ExchangeOptions::kSumsOwn,
        .factor = means ? 1.0 / columns_.world() : 1.0,
+       .wire = method == Method::kPushPull ? runtime.variable->pushed_dtype()
+                                           : ExchangeOptions::kSumsOwn,
        .held = !runtime.variable->managed(),
        .counted = runtime.variable->counts_ranks(),
        .counts_contributors = runtime.variable->counts_contributors(),
@@ -77,6 +79,7 @@ std::unique_ptr<VariableRuntime> new_runtime(uint32_t number, const Variable& va
                     .row_elements = variable.row_elements,
                     .element_bytes = bytes_of_sum(variable.sum_type()),
                     .value_bytes = bytes_of_dtype(variable.stored_dtype()),
+                    .pushed_bytes = bytes_of_dtype(variable.pushed_dtype()),
                     .tag = variable.tag,
                     .managed = variable.managed(),
                     .ids_declared = variable.ids_declared(),

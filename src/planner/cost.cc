@@ -28,6 +28,12 @@ double pulled_with_id_bytes(const VariableFacts& facts) {
   return pulled_row_bytes(facts) + kRowIdBytes;
 }
 
+// Of a row that is pushed, with its id: within a host it is summed as it is.
+double pushed_with_id_bytes(const VariableFacts& facts, const TopologyFacts& topology) {
+  if (facts.pushed_bytes == 0 || topology.hosts == 1) return with_id_bytes(facts);
+  return static_cast<double>(facts.row_elements) * facts.pushed_bytes + kRowIdBytes;
+}
+
 // (N-1)/N: what a party does not own itself.
 double others_share(uint32_t parties) { return static_cast<double>(parties - 1) / parties; }
 
@@ -71,8 +77,9 @@ std::string elements_text(const ScheduleCost& cost, double other_bytes, const Va
   return text + ", " + cost.description;
 }
 
-std::string push_pull_text(const VariableFacts& facts, const std::string& share,
-                           const std::string& touched, const std::string& with_id) {
+std::string push_pull_text(const VariableFacts& facts, const TopologyFacts& topology,
+                           const std::string& share, const std::string& touched) {
+  const std::string with_id = figure(pushed_with_id_bytes(facts, topology));
   const std::string pulled = figure(facts.pulled_rows_per_host);
   const std::string pulled_with_id = figure(pulled_with_id_bytes(facts));
   if (pulled_with_id == with_id) {
@@ -122,8 +129,9 @@ double reduce_rows(const VariableFacts& facts, const TopologyFacts& topology) {
 double push_pull(const VariableFacts& facts, const TopologyFacts& topology) {
   const uint32_t parties = counted_parties(topology);
   if (carries_rows(facts)) {
-    return others_share(parties) * (facts.touched_rows_per_host * with_id_bytes(facts) +
-                                    facts.pulled_rows_per_host * pulled_with_id_bytes(facts));
+    return others_share(parties) *
+           (facts.touched_rows_per_host * pushed_with_id_bytes(facts, topology) +
+            facts.pulled_rows_per_host * pulled_with_id_bytes(facts));
   }
   const double pulled = static_cast<double>(facts.rows) * pulled_row_bytes(facts) * (parties - 1);
   return counted(facts.to_owners).received_bytes + pulled / parties;
@@ -179,7 +187,7 @@ std::string formula(Method method, const VariableFacts& facts, const TopologyFac
     text = share + " x (" + touched + " touched + " + figure(facts.union_rows) + " union rows) x " +
            with_id + " bytes";
   } else if (method == Method::kPushPull && carries_rows(facts)) {
-    text = push_pull_text(facts, share, touched, with_id);
+    text = push_pull_text(facts, topology, share, touched);
   } else if (method == Method::kPushPull) {
     const double pulled = push_pull(facts, topology) - facts.to_owners.received_bytes;
     text = elements_text(facts.to_owners, pulled, facts, topology);

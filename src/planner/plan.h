@@ -77,6 +77,7 @@ struct VariableFacts {
   uint64_t row_elements = 0;
   uint32_t element_bytes = 4;    // of a gradient
   uint32_t value_bytes = 0;      // of an element of a value that is pulled; 0: as of a gradient
+  uint32_t pushed_bytes = 0;     // of one of rows that are pushed to another host; 0: the same
   uint32_t tag = PARALLAX_AUTO;  // parallax_tag_t
   bool managed = false;          // has an update rule
   bool ids_declared = false;     // rows_max > 0

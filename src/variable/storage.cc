@@ -73,6 +73,45 @@ Status check_storage(const parallax_variable_t& in, const std::string& name) {
   return {};
 }
 
+uint32_t wire_dtype_of(const parallax_variable_t& in) {
+  return in.wire_dtype == PARALLAX_AS(dtype_of(sum_type_of(in.dtype))) ? 0 : in.wire_dtype;
+}
+
+Status check_wire(const parallax_variable_t& in, const std::string& name) {
+  if (in.wire_dtype == 0) return {};
+  const uint32_t wire = in.wire_dtype - 1;
+  if (!is_dtype(wire) || !is_floating(wire)) {
+    return invalid(name + ": wire_dtype is " + std::to_string(in.wire_dtype) +
+                   "; it must be 0, or PARALLAX_AS of PARALLAX_" +
+                   dtype_constants([](uint32_t dtype) { return is_floating(dtype); }, "or"))
+        .about_field("wire_dtype");
+  }
+  const std::string lead =
+      name + ": wire_dtype is PARALLAX_AS(PARALLAX_" + kDtypes[wire].constant + ")";
+  if (in.rule == PARALLAX_RULE_NONE || in.rows_max == 0) {
+    return invalid(lead + ", but " +
+                   (in.rows_max == 0 ? "its slices carry every row (rows_max is 0)"
+                                     : "it is framework-held (no update rule)") +
+                   ", and no row of it is pushed to an owner; leave it 0")
+        .about_field("wire_dtype");
+  }
+  if (wire_dtype_of(in) == 0) return {};
+  const auto refuse = [&](const std::string& why) {
+    return unsupported(lead + ", and " + why).about_field("wire_dtype");
+  };
+  if (sum_type_of(in.dtype) != SumType::kF32 || wire != PARALLAX_BF16) {
+    return refuse("its dtype is PARALLAX_" + std::string(kDtypes[in.dtype].constant) +
+                  "; this version rounds rows of PARALLAX_F32, F16 and BF16, to PARALLAX_BF16 "
+                  "alone, which has float's range: leave it 0");
+  }
+  if (in.reduction == PARALLAX_MEAN_ROW) {
+    return refuse(
+        "its reduction is PARALLAX_MEAN_ROW, whose rows bring a count that must stay exact; leave "
+        "it 0, or take another reduction");
+  }
+  return {};
+}
+
 uint64_t rounding_seed(const Variable& variable) {
   uint64_t seed = mix(variable.init_seed);
   for (const char each : variable.name) {

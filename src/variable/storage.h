@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Storage: what the values of a managed variable are kept in where the program names it
-// (storage_dtype), and how they are rounded to it. Pure; any thread.
+// (storage_dtype), how they are rounded to it, and what its pushed rows cross between hosts in
+// (wire_dtype). Pure; any thread.
 #ifndef PARALLAX_VARIABLE_STORAGE_H_
 #define PARALLAX_VARIABLE_STORAGE_H_
 
@@ -18,6 +19,10 @@ namespace parallax {
 Status check_storage(const parallax_variable_t& in, const std::string& name);
 // As Variable has it: 0 where they are kept so anyway.
 uint32_t storage_dtype_of(const parallax_variable_t& in);
+
+// The same of wire_dtype.
+Status check_wire(const parallax_variable_t& in, const std::string& name);
+uint32_t wire_dtype_of(const parallax_variable_t& in);
 
 // What the random bits of stochastic rounding begin with, by the formula of parallax.h: of the
 // name, which every job that has the variable knows it by, and of init_seed.

@@ -23,6 +23,10 @@ constexpr uint64_t kRowElementsMax = 1ull << 20;
 constexpr uint64_t kBytesMax = 1ull << 48;
 
 Status check_shape(const parallax_variable_t& in, const std::string& name) {
+  if (in.reserved != 0) {
+    return unsupported(name + ": reserved is not 0; load a newer libparallax")
+        .about_field("reserved");
+  }
   if (in.rows == 0 || in.rows > UINT32_MAX) {
     return invalid(name + ": rows is " + std::to_string(in.rows) + "; it must be 1..2^32-1")
         .about_field("rows");
@@ -327,6 +331,7 @@ std::vector<Field> fields_of(const Variable& variable) {
       {"table_memory", variable.table_memory, FieldKind::kInteger, kMemoryNames},
       {"storage_dtype", variable.stored_dtype(), FieldKind::kInteger, kDtypeNames},
       {"rounding", variable.rounding, FieldKind::kInteger, kRoundingNames},
+      {"wire_dtype", variable.pushed_dtype(), FieldKind::kInteger, kDtypeNames},
       {"placement", variable.pin.placement, FieldKind::kInteger, kPlacementPins},
       {"method", variable.pin.method, FieldKind::kInteger, kMethodPins},
       {"l1", wide(variable.penalties.l1), FieldKind::kDouble},
@@ -363,31 +368,36 @@ Status check_dtype(const parallax_variable_t& in, const std::string& name) {
   return {};
 }
 
-}  // namespace
-
-Status make_variable(const parallax_variable_t& in, Variable* variable) {
+Status check_name(const parallax_variable_t& in) {
   if (in.name == nullptr || in.name[0] == '\0')
     return invalid("variable: name is empty").about_field("name");
-  const size_t length = strnlen(in.name, PARALLAX_NAME_MAX + 1);
-  if (length > PARALLAX_NAME_MAX) {
+  if (strnlen(in.name, PARALLAX_NAME_MAX + 1) > PARALLAX_NAME_MAX) {
     return invalid("variable '" + std::string(in.name, 32) + "...': name is longer than " +
                    std::to_string(PARALLAX_NAME_MAX) + " bytes")
         .about_field("name");
   }
-  const std::string name = "variable '" + std::string(in.name, length) + "'";
   if (printable(in.name) != in.name) {
     return invalid("variable '" + printable(in.name) +
                    "': name has control characters or is not UTF-8; it stands in tables and log "
                    "lines, so give one that prints on a line")
         .about_field("name");
   }
+  return {};
+}
+
+}  // namespace
+
+Status make_variable(const parallax_variable_t& in, Variable* variable) {
+  PARALLAX_RETURN_IF_ERROR(check_name(in));
+  const std::string name = "variable '" + std::string(in.name) + "'";
   PARALLAX_RETURN_IF_ERROR(check_dtype(in, name));
   PARALLAX_RETURN_IF_ERROR(check_shape(in, name));
   PARALLAX_RETURN_IF_ERROR(check_form(in, name));
   PARALLAX_RETURN_IF_ERROR(check_rule(in, name));
   PARALLAX_RETURN_IF_ERROR(check_memory(in, name));
   PARALLAX_RETURN_IF_ERROR(check_storage(in, name));
-  *variable = {.name = std::string(in.name, length),
+  PARALLAX_RETURN_IF_ERROR(check_wire(in, name));
+  *variable = {.name = in.name,
                .rows = in.rows,
                .row_elements = in.row_elements,
                .tag = in.tag,
@@ -420,6 +430,7 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                .table_memory = in.table_memory,
                .storage_dtype = storage_dtype_of(in),
                .rounding = in.rounding,
+               .wire_dtype = wire_dtype_of(in),
                .pin = {.placement = in.placement, .method = in.method},
                .priority = in.priority};
   PARALLAX_RETURN_IF_ERROR(check_pin(*variable, variable->pin));

@@ -67,6 +67,8 @@ struct Variable {
   // they are rounded to it; 0: they are kept as they are updated.
   uint32_t storage_dtype = 0;
   uint32_t rounding = PARALLAX_ROUNDING_NEAREST_EVEN;
+  // PARALLAX_AS of what rows that are pushed are rounded to between hosts; 0: they are not.
+  uint32_t wire_dtype = 0;
   Place place = {};  // where this rank's slices lie
   Pin pin = {};
   int32_t priority = 0;  // this rank's: the higher goes first
@@ -88,6 +90,8 @@ struct Variable {
   uint32_t stored_dtype() const {
     return storage_dtype == 0 ? dtype_of(sum_type()) : storage_dtype - 1;
   }
+  // In which rows that are pushed cross between hosts.
+  uint32_t pushed_dtype() const { return wire_dtype == 0 ? dtype_of(sum_type()) : wire_dtype - 1; }
   bool counts_ranks() const { return reduction == PARALLAX_MEAN_ROW; }
   // Of a managed one the vote counts who was not absent.
   bool counts_contributors() const { return !managed() && reduction == PARALLAX_MEAN_CONTRIBUTORS; }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Initial values, rules of the caller's own, and storage, with a wrong field are refused by its
- * name.
+ * Initial values, rules of the caller's own, storage, and what rows are pushed in, with a wrong
+ * field are refused by its name.
  */
 #include "expect.h"
 
@@ -104,6 +104,38 @@ static void storage_refused(parallax_job_t *job) {
   PARALLAX_EXPECT_OK(parallax_register(job, &v, &id));
 }
 
+static void wire_refused(parallax_job_t *job) {
+  uint32_t id = 77;
+  parallax_variable_t v = variable("pushed");
+  v.wire_dtype = 77;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "wire_dtype is 77");
+  v.wire_dtype = 0;
+  v.reserved = 1;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED, "reserved");
+  v.reserved = 0;
+  v.wire_dtype = PARALLAX_AS(PARALLAX_I64);
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "wire_dtype");
+  v.wire_dtype = PARALLAX_AS(PARALLAX_BF16);
+  v.rows_max = 0;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "every row");
+  v.rows_max = 4;
+  v.rule = PARALLAX_RULE_NONE;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "framework-held");
+  v.rule = PARALLAX_RULE_SGD;
+  v.wire_dtype = PARALLAX_AS(PARALLAX_F16);
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED, "alone");
+  v.wire_dtype = PARALLAX_AS(PARALLAX_BF16);
+  v.reduction = PARALLAX_MEAN_ROW;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED, "MEAN_ROW");
+  v.reduction = PARALLAX_SUM;
+  v.dtype = PARALLAX_F64;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED,
+                          "dtype is PARALLAX_F64");
+  PARALLAX_EXPECT(id == 77);
+  v.dtype = PARALLAX_F16;
+  PARALLAX_EXPECT_OK(parallax_register(job, &v, &id));
+}
+
 int main(void) {
   parallax_job_t *job = NULL;
   const parallax_options_t options = {.size = sizeof options};
@@ -112,6 +144,7 @@ int main(void) {
   initial_values_refused(job);
   own_rules_refused(job);
   storage_refused(job);
+  wire_refused(job);
   PARALLAX_EXPECT_OK(parallax_close(job));
   return parallax_expect_end();
 }

@@ -108,7 +108,9 @@ PARALLAX_AT(parallax_variable_t, memory, 224);
 PARALLAX_AT(parallax_variable_t, table_memory, 228);
 PARALLAX_AT(parallax_variable_t, place_values, 232);
 PARALLAX_AT(parallax_variable_t, place_into, 240);
-_Static_assert(sizeof(parallax_variable_t) == 248, "parallax_variable_t");
+PARALLAX_AT(parallax_variable_t, wire_dtype, 248);
+PARALLAX_AT(parallax_variable_t, reserved, 252);
+_Static_assert(sizeof(parallax_variable_t) == 256, "parallax_variable_t");
 
 PARALLAX_AT(parallax_rule_block_t, variable, 8);
 PARALLAX_AT(parallax_rule_block_t, dtype, 12);

@@ -94,6 +94,7 @@ class Drawn {
     if (rarely()) {  // of these most are refused
       variable.storage_dtype = number<uint32_t>(0, PARALLAX_AS(PARALLAX_I64));
       variable.rounding = number<uint32_t>(0, 1);
+      variable.wire_dtype = number<uint32_t>(0, PARALLAX_AS(PARALLAX_I64));
       variable.memory = number<uint32_t>(0, 1);
       variable.table_memory = number<uint32_t>(0, 1);
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values kept in 16 bits."""
+"""Values kept in 16 bits, and rows that are pushed in them."""
 
 import unittest
 
@@ -46,13 +46,19 @@ class Storage(unittest.TestCase):
             for given, field in (({"storage_dtype": "f24"}, "storage_dtype"),
                                  ({"storage_dtype": "i32"}, "storage_dtype"),
                                  ({"rounding": "stochastic"}, "rounding"),
-                                 ({"rounding": "up"}, "rounding")):
+                                 ({"rounding": "up"}, "rounding"),
+                                 ({"wire_dtype": "f8"}, "wire_dtype"),
+                                 ({"wire_dtype": "i64"}, "wire_dtype")):
                 with self.assertRaises(px.InvalidArgument) as refused:
                     register(job, **given)
                 self.assertEqual(refused.exception.field, field)
             with self.assertRaises(px.Unsupported) as refused:
                 register(job, dtype="f64", storage_dtype="bf16")
             self.assertEqual(refused.exception.field, "storage_dtype")
+            with self.assertRaises(px.Unsupported) as refused:
+                register(job, wire_dtype="f16")
+            self.assertEqual(refused.exception.field, "wire_dtype")
+            register(job, wire_dtype="bf16")
             job.commit()
 
         run_ranks(1, body)

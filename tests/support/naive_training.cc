@@ -139,7 +139,9 @@ std::vector<double> NaiveTraining::sum_as(uint32_t variable,
       if (contribution.rows_first) add_dense();
       for (size_t at = 0; at < sum.size(); ++at) host[at] = add(host[at], own[at]);
     }
-    for (size_t at = 0; at < sum.size(); ++at) sum[at] = add(sum[at], host[at]);
+    for (size_t at = 0; at < sum.size(); ++at) {
+      sum[at] = add(sum[at], static_cast<T>(pushed(variable, static_cast<double>(host[at]))));
+    }
   }
   return {sum.begin(), sum.end()};
 }
@@ -313,6 +315,11 @@ void NaiveTraining::update_by_ftrl(uint32_t variable, T g, T rate, Element<T>* e
   const T l1 = static_cast<T>(shape.l1);
   const T d = b / rate + least;
   if (d != 0) p = std::fabs(z) <= l1 ? T{0} : ((z > 0 ? l1 : -l1) - z) / d;
+}
+
+double NaiveTraining::pushed(uint32_t variable, double value) const {
+  const uint32_t wire = variables_[variable].wire_dtype;
+  return wire == 0 || ranks_of_.size() == 1 ? value : rounded(wire - 1, value);
 }
 
 double NaiveTraining::stored(uint32_t variable, uint64_t row, uint64_t column, double value) const {

@@ -78,6 +78,8 @@ class NaiveTraining {
   template <typename T>
   std::vector<double> sum_as(uint32_t variable,
                              const std::vector<Contribution>& contributions) const;
+  // What the owner gets of a host's sum. Variables that are rounded so are pushed in these jobs.
+  double pushed(uint32_t variable, double value) const;
   // What is kept of a value of the variable, which has been updated so often.
   double stored(uint32_t variable, uint64_t row, uint64_t column, double value) const;
   template <typename T>

@@ -151,6 +151,8 @@ class VariableStruct(Sized):
         ("table_memory", c_uint32),
         ("place_values", c_void_p),
         ("place_into", c_void_p),
+        ("wire_dtype", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 

@@ -104,7 +104,8 @@ class Job:
                  place_into: Any = None, placement: Union[str, Placement, None] = None,
                  method: Union[str, Method, None] = None, priority: int = 0,
                  storage_dtype: Any = None,
-                 rounding: Union[str, Rounding, None] = None) -> Variable:
+                 rounding: Union[str, Rounding, None] = None,
+                 wire_dtype: Any = None) -> Variable:
         """Registers a variable, before commit() or between steps: the same ones on every rank, in
         any order. The next commit() brings it in.
 
@@ -155,6 +156,9 @@ class Job:
             are kept so, in half the memory, and without a float master. rounding: of an update to
             that, "nearest_even", the default, or "stochastic", which loses no small update on the
             average, and has the same bits on every number of ranks.
+        wire_dtype: "bf16", of a managed variable of such floats that has row ids: pushed rows cross
+            between hosts so, in half the bytes. What a host's ranks pushed for a row is summed in
+            float and then rounded once; parallax.h states the bound.
 
         InvalidArgument names the field; InvalidState within a step; Unsupported for what the
         library loaded lacks.
@@ -175,7 +179,7 @@ class Job:
             placement=member_of(Placement, placement, "register: placement"),
             method=member_of(Method, method, "register: method"), priority=priority,
             storage_dtype=storage_dtype,
-            rounding=member_of(Rounding, rounding, "register: rounding")))
+            rounding=member_of(Rounding, rounding, "register: rounding"), wire_dtype=wire_dtype))
 
     def commit(self) -> None:
         """Collective: checks that all ranks registered the same since the last one, places those

@@ -86,15 +86,15 @@ def _rule(core: _core.Core, name: str, rule: Any, state_elements: Any) -> Tuple[
                    "state_elements": (ctypes.c_uint32 * 2)(*widths)}
 
 
-def _storage(given: Any) -> int:
+def _narrower(field: str, given: Any, types: str) -> int:
     """PARALLAX_AS of parallax.h; None is 0."""
     if given is None:
         return 0
     try:
         return as_dtype_of(dtype_of(given))
     except InvalidArgument:
-        raise InvalidArgument(f"register: storage_dtype is {given!r}; it must be None, 'f16' or "
-                              "'bf16'", field="storage_dtype") from None
+        raise InvalidArgument(f"register: {field} is {given!r}; it must be None, {types}",
+                              field=field) from None
 
 
 def _places(given: Dict[str, Any], name: str, element: DType, shape: Any) -> None:
@@ -119,7 +119,8 @@ def register(core: _core.Core, name: str, tag: Any, rule: Any, reduction: Any,
     _core.struct_of("register", VariableStruct, {"rows": rows, "row_elements": row_elements})
     initial, loan = _initial(given.pop("init"), name, element, (rows, row_elements))
     _places(given, name, element, (rows, row_elements))
-    given["storage_dtype"] = _storage(given["storage_dtype"])
+    given["storage_dtype"] = _narrower("storage_dtype", given["storage_dtype"], "'f16' or 'bf16'")
+    given["wire_dtype"] = _narrower("wire_dtype", given["wire_dtype"], "or 'bf16'")
     named_rule, own = _rule(core, name, rule, given.pop("state_elements"))
     traits = RULES[named_rule]
     for field, used in (("epsilon", traits.has_epsilon), ("beta1", traits.has_betas),
