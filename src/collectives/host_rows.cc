@@ -19,7 +19,8 @@ HostRows::HostRows(const Columns& columns, const Partition& partition, Outbox& o
       options_(options),
       owners_(owners),
       user_(user),
-      row_bytes_(size_t{bytes_of_sum(options.sum)} * partition.row_elements()) {
+      row_bytes_(size_t{bytes_of_sum(options.sum)} * partition.row_elements()),
+      item_bytes_(RowCoalescer::block_bytes(1, row_bytes_)) {
   for (uint32_t rank = 0; rank < columns.world(); ++rank) {
     column_of_.push_back(columns.column_of(rank));
   }
@@ -261,8 +262,15 @@ void HostRows::came(StepBuffer& buffer, uint32_t source, Came how) {
 
 void HostRows::join_if_all_came(StepBuffer& buffer) {
   if (buffer.missing > 0 || buffer.sum.complete()) return;
+  uint64_t rows = 0;
+  for (const Source& source : buffer.sources) {
+    if (source.came == Came::kNote) rows += source.note.count;
+  }
   uint64_t left_bytes = kAtOnceBytes;
-  if (join(buffer, &left_bytes) == Turn::kMore) outbox_.lending().wake(this, options_.priority);
+  // Much is left to turns as a whole: begun here, it would have lost the scratch by the next.
+  if (rows * item_bytes_ > left_bytes || join(buffer, &left_bytes) == Turn::kMore) {
+    outbox_.lending().wake(this, options_.priority);
+  }
 }
 
 // The older of both steps first.
@@ -312,19 +320,18 @@ HostRows::Turn HostRows::join_source(StepBuffer& buffer, uint64_t* left_bytes) {
   if (!own && options_.rows_stay) {
     options_.staging->lean_on(rank, note.block, block, buffer.step);
   }
-  const uint64_t item_bytes = row_bytes_ + 2 * sizeof(uint32_t);
   while (buffer.joined < note.count) {
     if (*left_bytes == 0) return Turn::kMore;
     const auto fit =
-        static_cast<uint32_t>(std::min<uint64_t>(*left_bytes / item_bytes, kRowsTogether));
+        static_cast<uint32_t>(std::min<uint64_t>(*left_bytes / item_bytes_, kRowsTogether));
     const uint32_t count = std::min(note.count - buffer.joined, std::max(fit, 1u));
     if (!join_items(buffer, block, count)) {
       lending.misfit(rank);
       return Turn::kGone;
     }
     buffer.joined += count;
-    if (!own) lending.count_read(count * item_bytes);
-    *left_bytes -= std::min(*left_bytes, count * item_bytes);
+    if (!own) lending.count_read(count * item_bytes_);
+    *left_bytes -= std::min(*left_bytes, count * item_bytes_);
   }
   return Turn::kDone;
 }

@@ -185,6 +185,7 @@ class HostRows final : private LentReader {
   const Owners owners_;
   User& user_;
   const size_t row_bytes_;
+  const uint64_t item_bytes_;  // of a block: the row, its row key and its place
   std::vector<uint32_t> column_of_;  // by owner: asked of every row
   std::vector<uint32_t> active_columns_;
   bool leads_ = false;
