@@ -4,6 +4,9 @@
 // comes of it is one block of memory that the caller gives: sums in their type, each begun from +0,
 // of which others may go on without touching the rank's slice again. coalesce() may run as a job on
 // the compute pool: nothing else touches the object until it has returned.
+//
+// Ids alone, of a pull, are kept with what was found of them: which distinct row each of them is. A
+// push of the same ids is then coalesced without looking for any of them again.
 #ifndef PARALLAX_AGGREGATE_ROW_COALESCER_H_
 #define PARALLAX_AGGREGATE_ROW_COALESCER_H_
 
@@ -17,6 +20,7 @@
 #include "aggregate/row_scratch.h"
 #include "base/arena.h"
 #include "base/check.h"
+#include "base/vector_code.h"
 #include "variable/partition.h"
 
 namespace parallax {
@@ -99,6 +103,8 @@ class RowCoalescer {
     if (!options.ids_alone) return;
     row_keys_ = arena.take<uint32_t>(rows_max).data();
     order_ = arena.take<uint32_t>(rows_max).data();
+    ids_ = arena.take<uint32_t>(rows_max);
+    uniques_ = arena.take<uint32_t>(rows_max);
   }
 
   // Writes a block of block_bytes() of what there is, aligned to a cache line. Checked before: ids
@@ -114,6 +120,21 @@ class RowCoalescer {
     }
     insert(partition, first);
     if (more.count > 0) insert(partition, more);
+    place_items(block, group_of_row_key);
+  }
+
+  // The same of a slice whose ids `found`, of ids alone, has.
+  template <typename GroupOf>
+  void coalesce_found(const RowCoalescer& found, const RowSlice& slice, GroupOf group_of_row_key,
+                      std::byte* block) {
+    clear();
+    rows_ = block;
+    unique_row_keys_ = found.unique_row_keys_;
+    with_addend_types(slice.values.dtype, options_.sum, [&](auto in, auto sum) {
+      using In = typename decltype(in)::type;
+      using Sum = typename decltype(sum)::type;
+      add_found<In, Sum>(found.uniques_.data(), slice);
+    });
     place_items(block, group_of_row_key);
   }
 
@@ -168,9 +189,30 @@ class RowCoalescer {
     unique_row_keys_ = own_row_keys_.data();
     groups_ = own_groups_.data();
     count_ = 0;
+    kept_ = 0;
   }
   void add_ids(const Partition& partition, const RowIds& ids, uint32_t count, uint32_t before) {
+    keep(ids, count, before);
     insert(partition, {ids, count, {}}, before);
+  }
+  // Of ids alone: those of the slice are the ones that were added, or the first of them, in their
+  // order. What they are found by is then a matter of them alone.
+  bool has(const RowSlice& slice) const {
+    if (slice.count > kept_) return false;
+    bool differs = false;
+    with_ids(slice.ids, [&](auto ids) {
+      // Most often they are, or differ from the beginning.
+      constexpr uint32_t kTogether = 256;
+      for (uint32_t first = 0; first < slice.count && !differs; first += kTogether) {
+        const uint32_t end = std::min(slice.count - first, kTogether) + first;
+        in_vectors([&differs, ids, first, end, kept = ids_.data()] {
+          uint32_t bits = 0;
+          for (uint32_t i = first; i < end; ++i) bits |= static_cast<uint32_t>(ids[i]) ^ kept[i];
+          differs = bits != 0;
+        });
+      }
+    });
+    return !differs;
   }
   // Stable.
   template <typename GroupOf>
@@ -189,9 +231,10 @@ class RowCoalescer {
     }
   }
 
-  // The first row that has this id; for ids alone.
-  uint32_t first_item_of(int64_t id) const {
-    return slots_[index_.find(static_cast<uint32_t>(id))];
+  // Of ids alone: the first row that has the id of this one; kNoSlot: it is padding.
+  uint32_t first_row_of(uint32_t row) const {
+    const uint32_t unique = uniques_[row];
+    return unique == kNoSlot ? kNoSlot : slots_[unique];
   }
 
   // Items: distinct rows, grouped.
@@ -229,7 +272,9 @@ class RowCoalescer {
       return insert_ids(partition, slice, [this, before](const Found& found) {
         uint32_t next = found.begun;
         for (uint32_t i = 0; i < found.count; ++i) {
-          if (found.uniques[i] == next) slots_[next++] = before + found.places[i];
+          const uint32_t row = before + found.places[i];
+          uniques_[row] = found.uniques[i];
+          if (found.uniques[i] == next) slots_[next++] = row;
         }
       });
     }
@@ -260,14 +305,51 @@ class RowCoalescer {
     }
   }
 
+  // Rows that were found before, in the order of the slice.
+  template <typename In, typename Sum>
+  void add_found(const uint32_t* uniques, const RowSlice& slice) {
+    Found found = {};
+    for (uint32_t first = 0; first < slice.count; first += kRowsTogether) {
+      const uint32_t end = std::min(slice.count - first, kRowsTogether) + first;
+      found.begun = count_;
+      found.count = 0;
+      for (uint32_t i = first; i < end; ++i) {
+        if (uniques[i] == kNoSlot) continue;
+        found.uniques[found.count] = uniques[i];
+        found.places[found.count++] = i;
+        // They are numbered in the order in which they first come.
+        count_ = std::max(count_, uniques[i] + 1);
+      }
+      add_rows<In, Sum>(found, slice.values.rows);
+    }
+  }
+
+  // Copied, since the caller may write there before they are asked for again. No row has the id
+  // that padding becomes (variable.cc bounds their number).
+  void keep(const RowIds& ids, uint32_t count, uint32_t before) {
+    with_ids(ids, [&](auto from) {
+      in_vectors([from, count, to = ids_.data() + before] {
+        for (uint32_t i = 0; i < count; ++i) to[i] = static_cast<uint32_t>(from[i]);
+      });
+    });
+    std::fill_n(uniques_.begin() + before, count, kNoSlot);
+    kept_ = before + count;
+  }
+
   template <typename Visit>
   void insert_ids(const Partition& partition, const RowSlice& slice, Visit visit) {
-    if (slice.ids.wide != nullptr) {
-      insert_each(partition, slice.ids.wide, slice.count, visit);
-    } else if (slice.ids.narrow != nullptr) {
-      insert_each(partition, slice.ids.narrow, slice.count, visit);
+    with_ids(slice.ids, [&](auto ids) { insert_each(partition, ids, slice.count, visit); });
+  }
+
+  // Calls visit(ids) for what has an id at each place.
+  template <typename Visit>
+  static void with_ids(const RowIds& ids, Visit visit) {
+    if (ids.wide != nullptr) {
+      visit(ids.wide);
+    } else if (ids.narrow != nullptr) {
+      visit(ids.narrow);
     } else {
-      insert_each(partition, EveryRow(), slice.count, visit);
+      visit(EveryRow());
     }
   }
 
@@ -364,6 +446,9 @@ class RowCoalescer {
   std::span<uint32_t> offsets_;
   uint32_t* row_keys_ = nullptr;
   uint32_t* order_ = nullptr;
+  // Of ids alone: row of the slices -> its id, and -> unique, where it is no padding.
+  std::span<uint32_t> ids_, uniques_;
+  uint32_t kept_ = 0;
   uint32_t begun_ = 0, ready_ = 0;  // in pieces: uniques
 };
 

@@ -126,6 +126,9 @@ struct ArrivingElements {
 struct Contribution {
   RowValues elements = {};
   RowSlice rows = {}, more = {};
+  // Of rows: ids that were coalesced before, which may be theirs (RowCoalescer::has). Read within
+  // the call alone. Null: none.
+  const RowCoalescer* coalesced = nullptr;
   // The elements stay as they are until the step is delivered here, whatever *pending says.
   bool lasting = false;
   // Of elements: they, and what lies before and behind them and is borrowed of the caller by the

@@ -118,6 +118,10 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   StepBuffer& buffer = step_buffer(step);
   buffer.first = slice.rows;
   buffer.more = slice.more;
+  // A job of the pool would read it while the next pull changes it.
+  const bool found = slice.coalesced != nullptr && slice.more.count == 0 && compute_.at_once() &&
+                     slice.coalesced->has(slice.rows);
+  buffer.found = found ? slice.coalesced : nullptr;
   buffer.pending = pending;
   buffer.coalescing = true;
   ++*pending;  // of the compute job, or all of them
@@ -127,10 +131,16 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   buffer.job.run = [](ComputeJob& job) {
     StepBuffer& coalescing = *static_cast<StepBuffer*>(job.context);
     HostRows& host_rows = *coalescing.host_rows;
-    host_rows.coalescer_.coalesce(
-        host_rows.partition_, coalescing.first, coalescing.more,
-        [&host_rows](uint32_t row_key) { return host_rows.column_of_row_key(row_key); },
-        coalescing.block.data());
+    RowCoalescer& coalescer = host_rows.coalescer_;
+    const auto column_of = [&host_rows](uint32_t row_key) {
+      return host_rows.column_of_row_key(row_key);
+    };
+    std::byte* const block = coalescing.block.data();
+    if (coalescing.found != nullptr) {
+      coalescer.coalesce_found(*coalescing.found, coalescing.first, column_of, block);
+    } else {
+      coalescer.coalesce(host_rows.partition_, coalescing.first, coalescing.more, column_of, block);
+    }
   };
   buffer.job.done = [](ComputeJob& job) {
     StepBuffer& coalesced = *static_cast<StepBuffer*>(job.context);

@@ -132,6 +132,7 @@ class HostRows final : private LentReader {
     std::span<StagedNote> notes;  // by column: to its leader
     ComputeJob job;
     RowSlice first, more;
+    const RowCoalescer* found = nullptr;  // has the ids of `first`, and is read by a job at once
     Arrival arrival;
     uint32_t* pending = nullptr;
     bool coalescing = false;
@@ -185,7 +186,7 @@ class HostRows final : private LentReader {
   const Owners owners_;
   User& user_;
   const size_t row_bytes_;
-  const uint64_t item_bytes_;  // of a block: the row, its row key and its place
+  const uint64_t item_bytes_;        // of a block: the row, its row key and its place
   std::vector<uint32_t> column_of_;  // by owner: asked of every row
   std::vector<uint32_t> active_columns_;
   bool leads_ = false;

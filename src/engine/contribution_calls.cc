@@ -301,6 +301,8 @@ void ContributionCalls::contribute(const Request& request, const PullSlice& slic
           std::find_if(&slice + 1, request.slices.data() + request.slices.size(),
                        [&slice](const PullSlice& each) { return each.variable == slice.variable; });
       contribution.more = rows_of(*other);
+    } else if (!slice.every_row) {
+      contribution.coalesced = group_.pulls().pulled_ids(slice.variable);
     }
   }
   runtime.exchange_at(request.step).contribute(request.step, contribution, pending);

@@ -36,6 +36,11 @@ void PullExchange::remove_variable(uint32_t variable) {
   variables_.remove(variable);
 }
 
+const RowCoalescer* PullExchange::pulled_ids(uint32_t variable) const {
+  const PulledVariable* const pulled = variables_.find(variable);
+  return pulled != nullptr && pulled->by_rows() ? &pulled->coalescer : nullptr;
+}
+
 const Arena* PullExchange::arena_of(uint32_t variable) const {
   const PulledVariable* found = variables_.find(variable);
   return found == nullptr ? nullptr : &found->arena;

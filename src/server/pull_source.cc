@@ -323,16 +323,15 @@ void PullSource::fill_rows(const PulledVariable& variable, const PulledSlice& of
   const PullSlice& slice = of.slice;
   const size_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(slice.dtype);
   for (uint32_t i = first; i < end; ++i) {
-    const int64_t id = slice.ids.at(i);
+    const uint32_t first_row = variable.coalescer.first_row_of(of.before + i);
+    if (first_row == of.before + i) continue;
     std::byte* const row = slice.values + i * row_bytes;
-    if (id == kPaddingId) {
+    if (first_row == kNoSlot) {
       std::memset(row, 0, row_bytes);
       continue;
     }
-    const uint32_t item = variable.coalescer.first_item_of(id);
-    if (item == of.before + i) continue;
-    const PulledSlice& from = slice_with(item);
-    std::memcpy(row, from.slice.values + (item - from.before) * row_bytes, row_bytes);
+    const PulledSlice& from = slice_with(first_row);
+    std::memcpy(row, from.slice.values + (first_row - from.before) * row_bytes, row_bytes);
   }
 }
 
