@@ -118,14 +118,24 @@ TEST(Cost, PullsHaveWhatTablesKeep) {
   VariableFacts facts = sparse(30, 2, 6, 15, 9);
   facts.value_bytes = 2;
   EXPECT_DOUBLE_EQ(Hosts(3)(cost::push_pull, facts), 2.0 / 3 * (6 * 12 + 9 * 8));
-  facts.pushed_bytes = 2;
-  EXPECT_DOUBLE_EQ(Hosts(3)(cost::push_pull, facts), 2.0 / 3 * (6 * 8 + 9 * 8));
   EXPECT_DOUBLE_EQ(Hosts(3)(cost::reduce_rows, facts), 2.0 / 3 * (6 + 15) * 12);
   EXPECT_EQ(cost::formula(Method::kPushPull, facts, {.hosts = 3, .ranks = 3}),
             "2/3 x (6 pushed rows x 12 + 9 pulled rows x 8 bytes)");
   facts.tag = PARALLAX_DENSE;
   facts.ids_declared = false;
   EXPECT_EQ(Hosts(4)(cost::push_pull, facts), 0.75 * 30 * 8 + 0.75 * 30 * 4);
+}
+
+// Rows that are rounded between hosts are pushed in half the bytes there, and nowhere else.
+TEST(Cost, PushesHaveWhatCrossesBetweenHosts) {
+  VariableFacts facts = sparse(30, 2, 6, 15, 9);
+  facts.pushed_bytes = 2;
+  EXPECT_DOUBLE_EQ(Hosts(3)(cost::push_pull, facts), 2.0 / 3 * (6 * 8 + 9 * 12));
+  EXPECT_DOUBLE_EQ(Hosts(3)(cost::reduce_rows, facts), 2.0 / 3 * (6 + 15) * 12);
+  EXPECT_EQ(cost::formula(Method::kPushPull, facts, {.hosts = 3, .ranks = 3}),
+            "2/3 x (6 pushed rows x 8 + 9 pulled rows x 12 bytes)");
+  const TopologyFacts host = {.hosts = 1, .ranks = 3};
+  EXPECT_DOUBLE_EQ(cost::push_pull(facts, host), 2.0 / 3 * (6 + 9) * 12);
 }
 
 TEST(Cost, DensePushPullSendsNoIds) {
