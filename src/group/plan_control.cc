@@ -138,7 +138,8 @@ void PlanControl::settle() {
     facts.measured = true;
     facts.touched_rows_per_host = measured.touched / steps / parties;
     facts.union_rows = measured.union_rows / steps;
-    facts.pulled_rows_per_host = measured.pulled / steps / parties;
+    // Leaders ask for what their ranks want together: with one host that stands for each rank's.
+    facts.pulled_rows_per_host = measured.pulled / steps / group_.columns().host_count();
     // Pulls of a mirror are no messages, and not counted. Sharded, it would be pulled about as it
     // is touched.
     if (runtime.plan.placement == Placement::kMirrored) {
