@@ -9,7 +9,8 @@ from support import BIN, DEVICE, QUICK, GuestTest
 # Of boards, which there are among ranks of a host alone; of sends that are copied when asked, which
 # UCX is not asked.
 NOT_OF_A_NETWORK = ("*.boards_are_read_by_all:*.a_post_is_seen_before_a_sleep:"
-                    "*.posts_wake_who_sleeps:*.copied_sends_are_read_no_more")
+                    "*.posts_wake_who_sleeps:*.posts_wake_who_heeds_them_asleep:"
+                    "*.copied_sends_are_read_no_more")
 
 
 class Conformance(GuestTest):
