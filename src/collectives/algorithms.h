@@ -67,6 +67,8 @@ struct DenseAlgorithm {
 // way (docs/adr/0063). What is managed has no share to spare: owners' norms and placements are of
 // their own ranges.
 inline constexpr uint64_t kOneshotBytesMax = 32 * 1024;
+// Between hosts a round is longer: two of them, 64 KiB, encrypted or not, 35 to 44 us for 37 to 51.
+inline constexpr uint64_t kOneshotBetweenBytesMax = 64 * 1024;
 inline constexpr uint32_t kOneshotRanksMax = 8;
 
 // Beyond, inner hosts of a tree would hold, and carry several times over, what others cut up.
@@ -116,7 +118,8 @@ inline constexpr DenseAlgorithm kDenseAlgorithms[] = {
        // Where hosts have several ranks, what crosses must be summed first.
        const bool flat = shape.hosts == 1 || shape.hosts == shape.ranks;
        return flat && shape.ranks > 1 && shape.ranks <= kOneshotRanksMax && shape.held &&
-              shape.elements * shape.element_bytes * (shape.ranks - 1) <= kOneshotBytesMax &&
+              shape.elements * shape.element_bytes * (shape.ranks - 1) <=
+                  (shape.hosts == 1 ? kOneshotBytesMax : kOneshotBetweenBytesMax) &&
               shape.returned && !shape.of_hosts;
      },
      allreduce_oneshot, [](const DenseShape& shape) { return shape.ranks > 1 ? 1u : 0u; }, false,
