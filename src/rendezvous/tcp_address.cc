@@ -61,6 +61,10 @@ Status parse_tcp_address(std::string_view where, TcpAddress* tcp_address) {
                               std::to_string(kJobNameBytesMax) + " printable bytes");
     }
   }
+  // As other libraries have it; a resolver would be asked for "//HOST" until the deadline.
+  if (where.starts_with("//")) {
+    return wrong(whole, "write it without //: tcp:HOST:PORT, such as tcp:127.0.0.1:29500");
+  }
   const size_t colon = where.rfind(':');
   if (colon == std::string_view::npos) {
     return wrong(whole, "give tcp:HOST:PORT, such as tcp:127.0.0.1:29500");
@@ -70,7 +74,7 @@ Status parse_tcp_address(std::string_view where, TcpAddress* tcp_address) {
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
   if (host.empty() || host.size() > kHostBytesMax || !is_printable(host) ||
-      host.find_first_of("[] ") != std::string_view::npos) {
+      host.find_first_of("[]/ ") != std::string_view::npos) {
     return wrong(whole, "its host is empty or no name or address");
   }
   if (!bracketed && host.find(':') != std::string_view::npos) {
