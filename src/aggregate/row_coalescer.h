@@ -71,7 +71,7 @@ struct RowCoalescerOptions {
   SumType sum = SumType::kF32;
   bool counted = false;  // they end in one element more, a 1
   bool pieces = false;   // start() and add() are called, too
-  // Of rows: an index that others use, too, where nothing runs beside them; outlives the coalescer.
+  // An index that others use, too, where nothing runs beside them; outlives the coalescer.
   RowScratch* scratch = nullptr;
 };
 
@@ -113,7 +113,8 @@ class RowCoalescer {
   template <typename GroupOf>
   void coalesce(const Partition& partition, const RowSlice& first, const RowSlice& more,
                 GroupOf group_of_row_key, std::byte* block) {
-    begin(first.count + uint64_t{more.count}, block);
+    begin(first.count + uint64_t{more.count});
+    rows_ = block;
     if (index_in_use_ != &index_) {
       unique_row_keys_ = options_.scratch->first_numbers();
       groups_ = options_.scratch->second_numbers();
@@ -133,7 +134,7 @@ class RowCoalescer {
     with_addend_types(slice.values.dtype, options_.sum, [&](auto in, auto sum) {
       using In = typename decltype(in)::type;
       using Sum = typename decltype(sum)::type;
-      add_found<In, Sum>(found.uniques_.data(), slice);
+      add_found<In, Sum>(found, slice);
     });
     place_items(block, group_of_row_key);
   }
@@ -144,7 +145,8 @@ class RowCoalescer {
   template <typename GroupOf>
   void start(const Partition& partition, const RowSlice& slice, GroupOf group_of_row_key,
              std::byte* block) {
-    begin(slice.count, block);
+    begin(slice.count);
+    rows_ = block;
     std::fill_n(slots_.begin(), slice.count, kNoSlot);
     insert_ids(partition, slice, [this](const Found& found) {
       for (uint32_t i = 0; i < found.count; ++i) slots_[found.places[i]] = found.uniques[i];
@@ -180,20 +182,24 @@ class RowCoalescer {
     return rows_ + slots_[at] * sum_elements_ * bytes_of_sum(options_.sum);
   }
 
-  // The same of ids alone, of any number of slices that have rows_max rows together: clear(), then
-  // add_ids() of one slice after the other, of which those before it have so many rows, then
-  // group(). An item's row is then counted over all of them.
-  void clear() {
-    index_.clear();
-    index_in_use_ = &index_;
-    unique_row_keys_ = own_row_keys_.data();
-    groups_ = own_groups_.data();
-    count_ = 0;
-    kept_ = 0;
+  // The same of ids alone, of any number of slices that have so many rows together: begin(), then,
+  // before anybody else takes the scratch, add_ids() of one slice after the other, of which those
+  // before it have so many rows, and group(), where somebody asks for items. An item's row is then
+  // counted over all of them.
+  void begin(uint64_t tokens) {
+    clear();
+    if (options_.scratch == nullptr) return;
+    RowIndex* const shared = options_.scratch->begin(this, std::min(tokens, options_.rows_max));
+    if (shared != nullptr) index_in_use_ = shared;
   }
   void add_ids(const Partition& partition, const RowIds& ids, uint32_t count, uint32_t before) {
     keep(ids, count, before);
-    insert(partition, {ids, count, {}}, before);
+    const uint32_t begun = count_;
+    for (uint32_t first = 0; first < count; first += kRowsTogether) {
+      const uint32_t together = std::min(count - first, kRowsTogether);
+      find_kept(before + first, together, std::min(count - first - together, kRowsTogether));
+    }
+    find_row_keys(partition, begun);
   }
   // Of ids alone: those of the slice are the ones that were added, or the first of them, in their
   // order. What they are found by is then a matter of them alone.
@@ -225,17 +231,25 @@ class RowCoalescer {
     }
     for (uint32_t g = 0; g < options_.groups; ++g) offsets_[g + 1] += offsets_[g];
     if (options_.ids_alone) {
+      // From the back, so that the first of each stays.
+      for (uint32_t row = kept_; row-- > 0;) {
+        if (uniques_[row] != kNoSlot) slots_[uniques_[row]] = row;
+      }
       place_each([this](uint32_t unique) { return slots_[unique]; });
     } else {
       place_each([](uint32_t unique) { return unique; });
     }
   }
 
-  // Of ids alone: the first row that has the id of this one; kNoSlot: it is padding.
+  // Of ids alone, grouped: the first row that has the id of this one; kNoSlot: it is padding.
   uint32_t first_row_of(uint32_t row) const {
     const uint32_t unique = uniques_[row];
     return unique == kNoSlot ? kNoSlot : slots_[unique];
   }
+
+  // Of ids alone: of each row which distinct row it is, kNoSlot: it is padding; and their row keys.
+  const uint32_t* uniques() const { return uniques_.data(); }
+  const uint32_t* unique_row_keys() const { return unique_row_keys_; }
 
   // Items: distinct rows, grouped.
   uint32_t item_count() const { return count_; }
@@ -257,83 +271,126 @@ class RowCoalescer {
     std::array<uint32_t, kRowsTogether> ids, places, uniques;
   };
 
-  void begin(uint64_t tokens, std::byte* block) {
-    clear();
-    rows_ = block;
-    if (options_.scratch == nullptr) return;
-    RowIndex* const shared = options_.scratch->begin(this, std::min(tokens, options_.rows_max));
-    if (shared != nullptr) index_in_use_ = shared;
+  void clear() {
+    index_.clear();
+    index_in_use_ = &index_;
+    unique_row_keys_ = own_row_keys_.data();
+    groups_ = own_groups_.data();
+    count_ = 0;
+    kept_ = 0;
+    padded_ = false;
   }
 
   // Finds the two types once per slice: what it holds, and what that is summed in. Integers are
   // never converted.
-  void insert(const Partition& partition, const RowSlice& slice, uint32_t before = 0) {
-    if (options_.ids_alone) {
-      return insert_ids(partition, slice, [this, before](const Found& found) {
-        uint32_t next = found.begun;
-        for (uint32_t i = 0; i < found.count; ++i) {
-          const uint32_t row = before + found.places[i];
-          uniques_[row] = found.uniques[i];
-          if (found.uniques[i] == next) slots_[next++] = row;
-        }
-      });
-    }
+  void insert(const Partition& partition, const RowSlice& slice) {
     with_addend_types(slice.values.dtype, options_.sum, [&](auto in, auto sum) {
       using In = typename decltype(in)::type;
       using Sum = typename decltype(sum)::type;
       insert_ids(partition, slice, [this, values = slice.values.rows](const Found& found) {
-        add_rows<In, Sum>(found, values);
+        add_rows<In, Sum>(found.uniques.data(), found.places.data(), found.count, found.begun,
+                          values);
       });
     });
   }
 
+  // Rows places[i] of `values` to the distinct rows uniques[i], of which those from `begun` on are
+  // new, in their order: begun, and so many more.
   template <typename In, typename Sum>
-  void add_rows(const Found& found, const std::byte* values) {
+  uint32_t add_rows(const uint32_t* uniques, const uint32_t* places, uint32_t count, uint32_t begun,
+                    const std::byte* values) {
+    uint32_t next = begun;
     if constexpr (std::is_same_v<In, float> && std::is_same_v<Sum, float>) {
       const bool narrow =
           !options_.counted && with_narrow_width(options_.row_elements, [&](auto width) {
-            add_narrow_rows<width>(reinterpret_cast<float*>(rows_), values, found.uniques.data(),
-                                   found.places.data(), found.count, found.begun);
+            next = add_narrow_rows<width>(reinterpret_cast<float*>(rows_), values, uniques, places,
+                                          count, begun);
           });
-      if (narrow) return;
+      if (narrow) return next;
     }
-    uint32_t next = found.begun;
-    for (uint32_t i = 0; i < found.count; ++i) {
-      const bool inserted = found.uniques[i] == next;
-      add_row<In, Sum>(found.uniques[i], values, found.places[i], inserted);
+    for (uint32_t i = 0; i < count; ++i) {
+      const bool inserted = uniques[i] == next;
+      add_row<In, Sum>(uniques[i], values, places[i], inserted);
       next += inserted ? 1 : 0;
     }
+    return next;
   }
 
-  // Rows that were found before, in the order of the slice.
+  // Rows that `found` has found, in the order of the slice: their distinct ones are numbered in the
+  // order in which they first come.
   template <typename In, typename Sum>
-  void add_found(const uint32_t* uniques, const RowSlice& slice) {
-    Found found = {};
+  void add_found(const RowCoalescer& found, const RowSlice& slice) {
+    constexpr auto kEach = [] {
+      std::array<uint32_t, kRowsTogether> each = {};
+      for (uint32_t i = 0; i < kRowsTogether; ++i) each[i] = i;
+      return each;
+    }();
+    const std::byte* values = slice.values.rows;
     for (uint32_t first = 0; first < slice.count; first += kRowsTogether) {
-      const uint32_t end = std::min(slice.count - first, kRowsTogether) + first;
-      found.begun = count_;
-      found.count = 0;
-      for (uint32_t i = first; i < end; ++i) {
-        if (uniques[i] == kNoSlot) continue;
-        found.uniques[found.count] = uniques[i];
-        found.places[found.count++] = i;
-        // They are numbered in the order in which they first come.
-        count_ = std::max(count_, uniques[i] + 1);
+      const uint32_t together = std::min(slice.count - first, kRowsTogether);
+      const uint32_t* const uniques = found.uniques_.data() + first;
+      if (!found.padded_) {
+        count_ = add_rows<In, Sum>(uniques, kEach.data(), together, count_, values);
+      } else {
+        Found rows;
+        for (uint32_t i = 0; i < together; ++i) {
+          rows.uniques[rows.count] = uniques[i];
+          rows.places[rows.count] = i;
+          rows.count += uniques[i] != kNoSlot ? 1 : 0;
+        }
+        count_ = add_rows<In, Sum>(rows.uniques.data(), rows.places.data(), rows.count, count_,
+                                   values);
       }
-      add_rows<In, Sum>(found, slice.values.rows);
+      values += size_t{together} * options_.row_elements * sizeof(In);
     }
   }
 
-  // Copied, since the caller may write there before they are asked for again. No row has the id
-  // that padding becomes (variable.cc bounds their number).
+  // Padding, kept: no row has that id (variable.cc bounds their number).
+  static constexpr uint32_t kPaddingKept = UINT32_MAX;
+
+  // Copied, since the caller may write there before they are asked for again.
   void keep(const RowIds& ids, uint32_t count, uint32_t before) {
     with_ids(ids, [&](auto from) {
       in_vectors([from, count, to = ids_.data() + before] {
         for (uint32_t i = 0; i < count; ++i) to[i] = static_cast<uint32_t>(from[i]);
       });
     });
-    std::fill_n(uniques_.begin() + before, count, kNoSlot);
     kept_ = before + count;
+  }
+
+  // Of the kept ids from `first` on so many, and which they are; `next` of those behind them are
+  // asked of the memory.
+  void find_kept(uint32_t first, uint32_t count, uint32_t next) {
+    const uint32_t* const ids = ids_.data() + first;
+    uint32_t* const uniques = uniques_.data() + first;
+    uint32_t padding = 0;
+    for (uint32_t i = 0; i < count; ++i) padding += ids[i] == kPaddingKept ? 1 : 0;
+    for (uint32_t i = 0; i < next; ++i) index_in_use_->prefetch(ids[count + i]);
+    if (padding == 0) {
+      PARALLAX_CHECK(index_in_use_->find_or_insert_each(ids, count, uniques));
+      for (uint32_t i = 0; i < count; ++i) groups_[uniques[i]] = ids[i];
+    } else {
+      padded_ = true;
+      for (uint32_t i = 0; i < count; ++i) {
+        uniques[i] = kNoSlot;
+        if (ids[i] == kPaddingKept) continue;
+        PARALLAX_CHECK(index_in_use_->find_or_insert_each(ids + i, 1, uniques + i));
+        groups_[uniques[i]] = ids[i];
+      }
+    }
+    count_ = index_in_use_->size();
+  }
+
+  // The row keys of the distinct rows from `first` on, whose ids stand where their groups will.
+  void find_row_keys(const Partition& partition, uint32_t first) {
+    std::array<uint32_t, kRowsTogether> some = {};
+    for (; first < count_; first += kRowsTogether) {
+      const uint32_t together = std::min(count_ - first, kRowsTogether);
+      std::copy_n(groups_ + first, together, some.data());
+      // Behind the last ones stand row keys, which are rows, too.
+      partition.row_keys_of(&some);
+      std::copy_n(some.data(), together, unique_row_keys_ + first);
+    }
   }
 
   template <typename Visit>
@@ -377,6 +434,7 @@ class RowCoalescer {
   // Visits the tokens that are no padding, some at a time.
   template <typename Ids, typename Visit>
   void insert_each(const Partition& partition, const Ids& ids, uint32_t count, Visit visit) {
+    const uint32_t begun = count_;
     std::array<Found, 2> both = {};  // the next ones are asked of the memory before these are found
     look_at(ids, 0, count, &both[0]);
     for (uint32_t first = 0; first < count; first += kRowsTogether) {
@@ -389,21 +447,10 @@ class RowCoalescer {
       PARALLAX_CHECK(
           index_in_use_->find_or_insert_each(found.ids.data(), found.count, found.uniques.data()));
       count_ = index_in_use_->size();
-      note_row_keys(partition, found);
+      for (uint32_t i = 0; i < found.count; ++i) groups_[found.uniques[i]] = found.ids[i];
       visit(found);
     }
-  }
-
-  // Of the new ones alone.
-  void note_row_keys(const Partition& partition, const Found& found) {
-    if (count_ == found.begun) return;
-    std::array<uint32_t, kRowsTogether + 8> fresh = {};  // behind them a place for all others
-    for (uint32_t i = 0; i < found.count; ++i) {
-      fresh[std::min(found.uniques[i] - found.begun, kRowsTogether)] = found.ids[i];
-    }
-    fresh[kRowsTogether] = 0;
-    partition.row_keys_of(&fresh);
-    std::copy_n(fresh.begin(), count_ - found.begun, unique_row_keys_ + found.begun);
+    find_row_keys(partition, begun);
   }
 
   template <typename Ids>
@@ -449,6 +496,7 @@ class RowCoalescer {
   // Of ids alone: row of the slices -> its id, and -> unique, where it is no padding.
   std::span<uint32_t> ids_, uniques_;
   uint32_t kept_ = 0;
+  bool padded_ = false;  // not every row of these has a distinct one
   uint32_t begun_ = 0, ready_ = 0;  // in pieces: uniques
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RowIndex: row key -> slot, open addressing over a fixed table of at least twice the bound, so a
-// probe is short and nothing is ever allocated. Cleared by counting up a stamp. The table is sized
+// probe is short and nothing is ever allocated. Slots are kept as numbers that go on from one
+// clearing to the next, so that what lies below the first of them is free. The table is sized
 // at commit; find_or_insert of a new key past the bound says so instead of growing. Who knows that
 // fewer rows come uses as much of it as these need, which stays in the cache. Of a few rows
 // the keys are a list, searched front to back: with thousands of small variables it is the cache
@@ -25,6 +26,9 @@ inline constexpr uint32_t kRowsTogether = 32;
 
 class RowIndex {
  public:
+  // Tests begin near the end of the numbers.
+  explicit RowIndex(uint32_t first_number = 1) : first_(first_number) {}
+
   void lay_out(Arena& arena, uint64_t slots_max) {
     laid_out_max_ = slots_max;
     if (slots_max <= kListMax) {
@@ -43,10 +47,12 @@ class RowIndex {
     } else if (slots_max != slots_max_) {
       use(slots_max);
     }
+    first_ += size_;
     size_ = 0;
-    if (++stamp_ == 0) {  // after 2^32 steps the old stamps mean something again
-      std::fill(entries_.begin(), entries_.end(), Entry{});
-      stamp_ = 1;
+    // Their numbers would begin anew: then the old ones mean something again.
+    if (first_ > kNumbersMax - slots_max_) {
+      std::fill(entries_.begin(), entries_.end(), Entry{0});
+      first_ = 1;
     }
   }
 
@@ -60,9 +66,9 @@ class RowIndex {
   uint32_t find(uint32_t row_key) const {
     if (is_list()) return find_in_list(row_key);
     for (uint32_t at = hash(row_key);; ++at) {
-      const Entry& entry = entries_[at & mask_];
-      if (entry.stamp != stamp_) return kNoSlot;
-      if (entry.row_key == row_key) return entry.slot;
+      const Entry entry = entries_[at & mask_];
+      if (is_free(entry)) return kNoSlot;
+      if (row_key_of(entry) == row_key) return slot_of(entry);
     }
   }
 
@@ -71,16 +77,13 @@ class RowIndex {
     if (is_list()) return find_or_list(row_key, inserted);
     for (uint32_t at = hash(row_key);; ++at) {
       Entry& entry = entries_[at & mask_];
-      if (entry.stamp == stamp_ && entry.row_key == row_key) {
-        *inserted = false;
-        return entry.slot;
-      }
-      if (entry.stamp != stamp_) {
-        *inserted = true;
+      *inserted = is_free(entry);
+      if (*inserted) {
         if (size_ == slots_max_) return kNoSlot;
-        entry = {row_key, stamp_, size_};
+        entry = new_entry(row_key, size_);
         return size_++;
       }
+      if (row_key_of(entry) == row_key) return slot_of(entry);
     }
   }
 
@@ -96,42 +99,49 @@ class RowIndex {
     uint32_t size = size_;
     for (uint32_t i = 0; i < count; ++i) {
       const uint32_t row_key = row_keys[i];
-      const uint64_t wanted = uint64_t{stamp_} << 32 | row_key;
       uint32_t at = hash(row_key) & mask;
-      uint64_t differs = entries[at].stamp_and_row_key() ^ wanted;
-      // Neither the row key nor free: of this stamp, and another key.
-      while (differs - 1 < UINT32_MAX) {
+      Entry entry = entries[at];
+      // Another row key, and not free.
+      while (((entry >> 32 ^ row_key) & taken_mask(entry)) != 0) {
         at = (at + 1) & mask;
-        differs = entries[at].stamp_and_row_key() ^ wanted;
+        entry = entries[at];
       }
       // Whether a row of a step came before cannot be foreseen: nothing branches on it.
-      const uint32_t old = differs >> 32 == 0 ? UINT32_MAX : 0;
-      const uint32_t slot = size ^ ((size ^ entries[at].slot) & old);
-      entries[at] = {row_key, stamp_, slot};
+      const uint32_t taken = taken_mask(entry);
+      const uint32_t slot = size ^ ((size ^ slot_of(entry)) & taken);
+      entries[at] = new_entry(row_key, slot);
       slots[i] = slot;
-      size += 1 + old;
+      size += 1 + taken;
     }
     size_ = size;
     return true;
   }
 
+  // Numbers of slots, and so slots, lie below: the difference of two has a top bit of its own.
+  static constexpr uint32_t kNumbersMax = INT32_MAX;
+
  private:
   static constexpr uint64_t kListMax = 16;  // one cache line of keys
 
-  struct Entry {
-    uint32_t row_key = 0;
-    uint32_t stamp = 0;
-    uint32_t slot = 0;
+  // The row key, and below it the slot's number.
+  using Entry = uint64_t;
 
-    uint64_t stamp_and_row_key() const { return uint64_t{stamp} << 32 | row_key; }
-  };
+  static uint32_t row_key_of(Entry entry) { return static_cast<uint32_t>(entry >> 32); }
+  uint32_t slot_of(Entry entry) const { return static_cast<uint32_t>(entry) - first_; }
+  // All bits of one that has a slot, none of a free one: that is a number below first_, of which
+  // the difference has its top bit, as no slot has.
+  uint32_t taken_mask(Entry entry) const { return (slot_of(entry) >> 31) - 1; }
+  bool is_free(Entry entry) const { return taken_mask(entry) == 0; }
+  Entry new_entry(uint32_t row_key, uint32_t slot) const {
+    return uint64_t{row_key} << 32 | (first_ + slot);
+  }
 
   // So is one that was not laid out, of no rows.
   bool is_list() const { return entries_.empty(); }
 
   // So many bits of a hash.
   int use(uint64_t slots_max) {
-    slots_max_ = slots_max;
+    slots_max_ = std::min<uint64_t>(slots_max, kNumbersMax - 1);
     const int bits = std::bit_width(std::max<uint64_t>(slots_max, 8) * 2 - 1);
     mask_ = static_cast<uint32_t>((uint64_t{1} << bits) - 1);
     shift_ = 32 - std::min(bits, 32);
@@ -170,7 +180,7 @@ class RowIndex {
   std::span<Entry> entries_;
   uint32_t mask_ = 0;
   int shift_ = 0;
-  uint32_t stamp_ = 1;
+  uint32_t first_;  // the number of slot 0
   uint32_t size_ = 0;
   uint64_t slots_max_ = 0;  // until the next clearing
   uint64_t laid_out_max_ = 0;

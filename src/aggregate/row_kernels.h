@@ -84,16 +84,18 @@ inline void start_sum_there(Sum* accumulator, size_t count) {
   });
 }
 
-// Four numbers in a register of their own, where the compiler would take them one by one.
-using FourFloats = float __attribute__((vector_size(16), aligned(4), may_alias));
-using FourWords = uint32_t __attribute__((vector_size(16), aligned(4), may_alias));
+// Eight numbers in a register, or two of them, where the compiler would take them one by one.
+using EightFloats = float __attribute__((vector_size(32), aligned(4), may_alias));
+using EightWords = uint32_t __attribute__((vector_size(32), aligned(4), may_alias));
 
 // Rows of a fixed width: row places[i] of `values` is added to row slots[i] of `sums`; those whose
-// slots count up from `begun` are begun from +0. Nothing branches on which these are.
+// slots count up from `begun` are begun from +0, and counted from there by what is returned.
+// Nothing branches on which these are.
 template <size_t kWidth>
-inline void add_narrow_rows(float* sums, const std::byte* values, const uint32_t* slots,
-                            const uint32_t* places, uint32_t count, uint32_t begun) {
-  in_vectors([=] {
+inline uint32_t add_narrow_rows(float* sums, const std::byte* values, const uint32_t* slots,
+                                const uint32_t* places, uint32_t count, uint32_t begun) {
+  uint32_t end = begun;
+  in_vectors([=, &end] {
     uint32_t next = begun;
     for (uint32_t i = 0; i < count; ++i) {
       float* const row = sums + size_t{slots[i]} * kWidth;
@@ -101,14 +103,17 @@ inline void add_narrow_rows(float* sums, const std::byte* values, const uint32_t
       const uint32_t is_new = slots[i] == next ? 1 : 0;
       const uint32_t kept = is_new - 1;  // all bits, or none
       next += is_new;
-      for (size_t at = 0; at < kWidth; at += 4) {
-        const FourWords before = *reinterpret_cast<const FourWords*>(row + at) & kept;
-        *reinterpret_cast<FourFloats*>(row + at) =
-            std::bit_cast<FourFloats>(before) +
-            *reinterpret_cast<const FourFloats*>(from + at * sizeof(float));
+      for (size_t at = 0; at < kWidth; at += 8) {
+        const EightWords before = *reinterpret_cast<const EightWords*>(row + at) & kept;
+        // No call takes or gives such a register: without AVX it would have none to do it by.
+        *reinterpret_cast<EightFloats*>(row + at) =
+            __builtin_bit_cast(EightFloats, before) +
+            *reinterpret_cast<const EightFloats*>(from + at * sizeof(float));
       }
     }
+    end = next;
   });
+  return end;
 }
 
 // Calls body(std::integral_constant<size_t, width>) for widths that have such kernels. False: this

@@ -335,7 +335,7 @@ HostRows::Turn HostRows::join_source(StepBuffer& buffer, uint64_t* left_bytes) {
     const auto fit =
         static_cast<uint32_t>(std::min<uint64_t>(*left_bytes / item_bytes_, kRowsTogether));
     const uint32_t count = std::min(note.count - buffer.joined, std::max(fit, 1u));
-    if (!join_items(buffer, block, count)) {
+    if (!join_items(buffer, block, count, own)) {
       lending.misfit(rank);
       return Turn::kGone;
     }
@@ -346,8 +346,8 @@ HostRows::Turn HostRows::join_source(StepBuffer& buffer, uint64_t* left_bytes) {
   return Turn::kDone;
 }
 
-// False: not what may lie there.
-bool HostRows::join_items(StepBuffer& buffer, const std::byte* block, uint32_t count) {
+// False: not what may lie there, which is looked at where others wrote it.
+bool HostRows::join_items(StepBuffer& buffer, const std::byte* block, uint32_t count, bool own) {
   const StagedNote& note = buffer.sources[buffer.joining].note;
   const std::byte* const row_keys_there = block + note.rows * row_bytes_;
   const uint64_t at = note.first + buffer.joined;
@@ -356,14 +356,14 @@ bool HostRows::join_items(StepBuffer& buffer, const std::byte* block, uint32_t c
   std::memcpy(row_keys.data(), row_keys_there + at * sizeof(uint32_t), count * sizeof(uint32_t));
   std::memcpy(slots.data(), row_keys_there + (note.rows + at) * sizeof(uint32_t),
               count * sizeof(uint32_t));
-  std::array<const std::byte*, kRowsTogether> rows;
-  for (uint32_t i = 0; i < count; ++i) {
+  for (uint32_t i = 0; i < count && !own; ++i) {
     if (row_keys[i] >= partition_.rows() || slots[i] >= note.rows ||
         column_of_row_key(row_keys[i]) != columns_.my_column()) {
       return false;
     }
-    rows[i] = block + slots[i] * row_bytes_;
   }
+  std::array<const std::byte*, kRowsTogether> rows;
+  for (uint32_t i = 0; i < count; ++i) rows[i] = block + slots[i] * row_bytes_;
   return buffer.sum.join(std::span(row_keys).first(count), rows.data());
 }
 

@@ -176,7 +176,8 @@ class HostRows final : private LentReader {
   bool read_lent() override;
   Turn join(StepBuffer& buffer, uint64_t* left_bytes);
   Turn join_source(StepBuffer& buffer, uint64_t* left_bytes);
-  [[nodiscard]] bool join_items(StepBuffer& buffer, const std::byte* block, uint32_t count);
+  [[nodiscard]] bool join_items(StepBuffer& buffer, const std::byte* block, uint32_t count,
+                                bool own);
 
   const Columns& columns_;
   const Partition& partition_;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/vector_code.h"
+
 namespace parallax {
 
 Status check_committed(const Registry& registry, uint32_t id, const std::string& lead) {
@@ -238,10 +240,15 @@ Status SliceChecks::check_ids(const parallax_slice_t& slice, const Variable& var
   const auto first_wrong = [rows = variable.rows](const auto* ids, uint64_t count) {
     // All of them without a branch, since none is wrong: of one that is a top bit is set.
     uint64_t tops = 0;
-    for (uint64_t i = 0; i < count; ++i) {
-      const uint64_t behind = static_cast<uint64_t>(int64_t{ids[i]}) + 1;
-      tops |= behind | (rows - behind);
-    }
+    const auto look = [&tops, rows, ids, count] {
+      uint64_t found = 0;
+      for (uint64_t i = 0; i < count; ++i) {
+        const uint64_t behind = static_cast<uint64_t>(int64_t{ids[i]}) + 1;
+        found |= behind | (rows - behind);
+      }
+      tops = found;
+    };
+    count < kVectorCountMin ? look() : in_vectors(look);
     if (tops >> 63 == 0) return count;
     for (uint64_t i = 0; i < count; ++i) {
       // A negative id becomes a huge number: one comparison finds both.

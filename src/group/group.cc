@@ -38,7 +38,7 @@ Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Com
       table_memory_(columns_, outbox.lending()),
       pulls_(columns_, outbox,
              options_.early_pull ? options_.early_bytes_min : PullExchange::kNeverEarly,
-             options_.staleness) {}
+             options_.staleness, scratch_.get()) {}
 
 std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Method method) const {
   // Until they are applied, which is then done in the pass that has asked whether they can be read.

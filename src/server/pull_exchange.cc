@@ -7,8 +7,9 @@
 namespace parallax {
 
 PullExchange::PullExchange(const Columns& columns, Outbox& outbox, uint64_t early_bytes_min,
-                           uint32_t staleness)
+                           uint32_t staleness, RowScratch* scratch)
     : columns_(columns),
+      variables_(scratch),
       // Where owners place rows, these are not asked for early: a place follows the order of
       // asking.
       early_(early_bytes_min != kNeverEarly && columns.host_count() > 1 && staleness == 0 &&

@@ -49,12 +49,13 @@ namespace parallax {
 
 class PullExchange {
  public:
-  // Both outlive this object. `early_bytes_min`: from so many bytes of rows on owners answer early
+  // All outlive this object. `early_bytes_min`: from so many bytes of rows on owners answer early
   // (PullOwner); kNeverEarly, or where the transport has remote writes: this rank neither asks nor
-  // answers before the step before is decided. A rank's own choice.
+  // answers before the step before is decided. A rank's own choice. `scratch`: by which ids are
+  // coalesced; null: by an index for each variable.
   static constexpr uint64_t kNeverEarly = PullOwner::kNeverEarly;
   PullExchange(const Columns& columns, Outbox& outbox, uint64_t early_bytes_min = kNeverEarly,
-               uint32_t staleness = 0);
+               uint32_t staleness = 0, RowScratch* scratch = nullptr);
   ~PullExchange();
   PullExchange(const PullExchange&) = delete;
   PullExchange& operator=(const PullExchange&) = delete;
@@ -130,8 +131,8 @@ class PullExchange {
 
  private:
   const Columns& columns_;
-  const bool early_;
   PulledVariables variables_;
+  const bool early_;
   PullSource source_;
   PullLeader leader_;
   PullOwner owner_;

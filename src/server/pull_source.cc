@@ -35,10 +35,11 @@ void PullSource::start(uint64_t step, std::span<const PullSlice> slices) {
   for (const uint32_t each : active_variables_) {
     PulledVariable& variable = *variables_.find(each);
     variable.read_in_place = reader_.reads(variable);
+    if (variable.by_rows()) coalesce(variable);
     if (variable.read_in_place) {
       read_in_place(variable);
     } else if (variable.by_rows()) {
-      coalesce(variable);
+      group(variable);
     }
     variable.expect_answers();
     send_local(variable);
@@ -104,20 +105,24 @@ PullSlice PullSource::others_of(PulledVariable& variable, const PullSlice& slice
 
 void PullSource::read_in_place(const PulledVariable& variable) {
   for (uint32_t place = variable.first_slice;; place = slices_[place].next) {
-    reader_.add(variable, slices_[place].slice);
+    reader_.add(variable, slices_[place].slice, slices_[place].before);
     if (slices_[place].next == 0) return;
   }
 }
 
 void PullSource::coalesce(PulledVariable& variable) {
   RowCoalescer& coalescer = variable.coalescer;
-  coalescer.clear();
+  const PulledSlice& last = slices_[variable.last_slice];
+  coalescer.begin(last.before + last.slice.count);
   for (uint32_t place = variable.first_slice;; place = slices_[place].next) {
     const PulledSlice& each = slices_[place];
     coalescer.add_ids(variable.partition, each.slice.ids, each.slice.count, each.before);
-    if (each.next == 0) break;
+    if (each.next == 0) return;
   }
-  coalescer.group(
+}
+
+void PullSource::group(PulledVariable& variable) {
+  variable.coalescer.group(
       [&](uint32_t row_key) { return columns_.column_of(variable.partition.owner_of(row_key)); });
 }
 

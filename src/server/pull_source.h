@@ -48,6 +48,7 @@ class PullSource {
   static void give_to_table(const PulledVariable& variable, const PulledSlice& of, uint32_t* left);
   void read_in_place(const PulledVariable& variable);
   void coalesce(PulledVariable& variable);
+  void group(PulledVariable& variable);
   void send_local(PulledVariable& variable);
   void advance_front(PulledVariable& variable);
   void fill_in(const PulledVariable& variable);

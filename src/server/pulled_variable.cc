@@ -7,13 +7,14 @@
 namespace parallax {
 
 PulledVariable::PulledVariable(uint32_t number, const Columns& all, const Variable& variable,
-                               const Partition& owned)
+                               const Partition& owned, RowScratch* shared_scratch)
     : id(number),
       columns(all),
       partition(owned),
       rows_max(variable.rows_max),
       master(variable.stored_dtype()),
       on_device(variable.table_memory != PARALLAX_MEMORY_HOST),
+      scratch(shared_scratch),
       places(all.host_count() == 1 ? all.world() : 0),
       led(all, owned, rows_max, master) {}
 
@@ -21,7 +22,7 @@ size_t PulledVariable::needed_bytes(const Columns& all, const Variable& variable
                                     const Partition& owned) {
   // In an arena that only measures, so that one piece of code both sizes and lays out.
   Arena measure;
-  PulledVariable measured(0, all, variable, owned);
+  PulledVariable measured(0, all, variable, owned, nullptr);
   measured.lay_out(measure);
   return measure.used_bytes();
 }
@@ -31,13 +32,16 @@ Status PulledVariable::reserve() {
   lay_out(measure);
   PARALLAX_RETURN_IF_ERROR(arena.reserve(measure.used_bytes()));
   lay_out(arena);
-  return {};
+  return scratch == nullptr || !by_rows() ? Status() : scratch->reserve(rows_max);
 }
 
 void PulledVariable::lay_out(Arena& memory) {
   const uint32_t width = static_cast<uint32_t>(partition.row_elements());
   if (by_rows()) {
-    coalescer.lay_out(memory, {.rows_max = rows_max, .groups = columns.count(), .ids_alone = true});
+    coalescer.lay_out(memory, {.rows_max = rows_max,
+                               .groups = columns.count(),
+                               .ids_alone = true,
+                               .scratch = scratch});
   }
   answers = memory.take<AnswerProgress>(columns.count());
   led.lay_out(memory);
@@ -67,7 +71,7 @@ void PulledVariable::lay_out(Arena& memory) {
 Status PulledVariables::add(uint32_t id, const Columns& columns, const Variable& variable,
                             const Partition& partition) {
   if (id >= all_.size()) all_.resize(id + 1);
-  auto added = std::make_unique<PulledVariable>(id, columns, variable, partition);
+  auto added = std::make_unique<PulledVariable>(id, columns, variable, partition, scratch_);
   PARALLAX_RETURN_IF_ERROR(added->reserve());
   all_[id] = std::move(added);
   return {};

@@ -122,9 +122,9 @@ struct PulledVariable {
     std::unique_ptr<PullPlaces> places;  // once one was offered
   };
 
-  // Makes no memory yet. The references outlive this object.
+  // Makes no memory yet. All that is given outlives this object.
   PulledVariable(uint32_t number, const Columns& all, const Variable& variable,
-                 const Partition& owned);
+                 const Partition& owned, RowScratch* shared_scratch);
   PulledVariable(const PulledVariable&) = delete;
   PulledVariable& operator=(const PulledVariable&) = delete;
 
@@ -156,6 +156,7 @@ struct PulledVariable {
   const uint64_t rows_max;
   const uint32_t master;         // the dtype that its tables keep
   const bool on_device;          // its table
+  RowScratch* const scratch;     // by which the ids of a pull are coalesced; null: by its own index
   const Table* table = nullptr;  // the shard that this rank holds; null while it holds none
   Arena arena;
   // source
@@ -186,6 +187,8 @@ struct PulledVariable {
 // Those that can be pulled here. Pointers to them hold until they are removed.
 class PulledVariables {
  public:
+  // Null: each has an index of its own. It outlives this object.
+  explicit PulledVariables(RowScratch* scratch) : scratch_(scratch) {}
   // LIMIT. What was added under that number before is removed.
   Status add(uint32_t id, const Columns& columns, const Variable& variable,
              const Partition& partition);
@@ -198,6 +201,7 @@ class PulledVariables {
   std::span<const std::unique_ptr<PulledVariable>> all() const { return all_; }
 
  private:
+  RowScratch* const scratch_;
   std::vector<std::unique_ptr<PulledVariable>> all_;
 };
 

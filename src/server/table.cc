@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "aggregate/accumulator.h"
-#include "aggregate/row_index.h"
 #include "base/check.h"
+#include "server/row_updater.h"
 #include "variable/initial_value.h"
 
 namespace parallax {
@@ -44,44 +44,6 @@ class Writing {
 
  private:
   TableMark* const mark_;
-};
-
-// Finds each row and updates it: some are found, and asked of the memory, before those in front of
-// them are updated.
-template <typename Find, typename Update>
-void each_row(uint32_t count, const Find& find, const Update& update) {
-  std::array<std::array<uint64_t, kRowsTogether>, 2> both = {};
-  const auto find_some = [&](uint32_t first) {
-    auto& rows = both[first / kRowsTogether % 2];
-    const uint32_t together = std::min(count - first, kRowsTogether);
-    for (uint32_t i = 0; i < together; ++i) rows[i] = find(first + i);
-  };
-  if (count > 0) find_some(0);
-  for (uint32_t first = 0; first < count; first += kRowsTogether) {
-    if (count - first > kRowsTogether) find_some(first + kRowsTogether);
-    const auto& rows = both[first / kRowsTogether % 2];
-    const uint32_t together = std::min(count - first, kRowsTogether);
-    for (uint32_t i = 0; i < together; ++i) update(first + i, rows[i]);
-  }
-}
-
-// Null: there is no such state.
-template <typename T>
-T* part_at(T* state, uint64_t at) {
-  return state == nullptr ? nullptr : state + at;
-}
-
-// Values that lie as they are updated; of others see StoredValues.
-template <typename T>
-struct PlainValues {
-  T* values;
-
-  // In pieces, so that a value that decays is still in the cache when it is updated.
-  uint64_t most() const { return 4096; }
-  T* place(uint64_t at) const { return values + at; }
-  T* open(uint64_t at, uint64_t /*count*/) const { return values + at; }
-  template <typename First>
-  void close(uint64_t /*at*/, uint64_t /*count*/, const First& /*first*/) const {}
 };
 
 // False: they are zeros.
@@ -332,50 +294,43 @@ int Table::apply_own(const ReducedGradient& gradient, const UpdateArguments& wit
 template <typename T, typename Values, typename Rule>
 void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& with, const Rule& rule,
                      Values& values) {
-  const Decay<T> decay(with);
-  const double scale = decay.sign * with.scale;
   const uint64_t width = row_elements();
   const T* gradients = reinterpret_cast<const T*>(gradient.values);
-  const std::array<T*, kStatesMax> states = {reinterpret_cast<T*>(arrays_[1].data()),
-                                             reinterpret_cast<T*>(arrays_[2].data())};
-  const uint64_t state_width = array_count_ > 1 ? array_width(1) : 0;
-  // Rounded once to the type of the values, like every figure of a rule.
-  const T whole_scale = static_cast<T>(scale);
-  // The first elements of value and state, and, by element(), of the variable. Without ids all is
-  // one row.
-  const auto apply_row = [&](uint64_t at, uint64_t state_at, const T* from, uint64_t count,
-                             const auto& element) {
-    const RowParts<T> row = {values.open(at, count), part_at(states[0], state_at),
-                             part_at(states[1], state_at), from, count};
-    update_row(rule, decay, row,
-               gradient.counted ? static_cast<T>(1.0 / static_cast<double>(from[width]) * scale)
-                                : whole_scale);
-    values.close(at, count, element);
-  };
-  const auto apply_key = [&](uint32_t row_key, uint64_t row, const auto* from) {
-    apply_row(row * width, row * state_width, reinterpret_cast<const T*>(from), width,
-              [&] { return partition_.row_of(row_key) * width; });
+  const RowUpdater<T, Values, Rule> all = {
+      .rule = rule,
+      .decay = Decay<T>(with),
+      .scale = Decay<T>(with).sign * with.scale,
+      .values = &values,
+      .states = {reinterpret_cast<T*>(arrays_[1].data()), reinterpret_cast<T*>(arrays_[2].data())},
+      .width = width,
+      .state_width = array_count_ > 1 ? array_width(1) : 0,
+      .counted = gradient.counted};
+  const auto first_of = [this, width](uint32_t row_key) {
+    return partition_.row_of(row_key) * width;
   };
   if (gradient.rows) {
     update_in_vectors(rule, [&] {
+      const RowUpdater<T, Values, Rule> updater = all;
       each_row(
           gradient.row_count,
           [&](uint32_t i) {
             const uint64_t row = row_of(gradient.row_keys[i]);
             __builtin_prefetch(gradient.row(i));
-            __builtin_prefetch(values.place(row * width), 1);
-            if (states[0] != nullptr) __builtin_prefetch(states[0] + row * state_width, 1);
+            updater.prefetch(row);
             return row;
           },
-          [&](uint32_t i, uint64_t row) { apply_key(gradient.row_keys[i], row, gradient.row(i)); });
+          [&](uint32_t i, uint64_t row) {
+            updater.update(row, reinterpret_cast<const T*>(gradient.row(i)),
+                           [&] { return first_of(gradient.row_keys[i]); });
+          });
     });
   } else if (!partition_.ids_declared()) {
     // No rule of such a variable looks beyond an element.
     update_in_vectors(rule, [&] {
       for (uint64_t done = 0; done < gradient.count; done += values.most()) {
         const uint64_t first = gradient.first + done, at = first - first_element_;
-        apply_row(at, at, gradients + done, std::min(values.most(), gradient.count - done),
-                  [first] { return first; });
+        all.update_run(at, at, gradients + done, std::min(values.most(), gradient.count - done),
+                       [first] { return first; });
       }
     });
   } else {
@@ -384,7 +339,7 @@ void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& wit
       const T* from = gradients;
       for (uint32_t row = 0; from < gradients + gradient.count;
            ++row, from += width + (gradient.counted ? 1 : 0)) {
-        if (!is_no_row(from)) apply_key(row, row, from);
+        if (!is_no_row(from)) all.update(row, from, [&] { return first_of(row); });
       }
     });
   }

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstring>
 
-#include "aggregate/row_index.h"
+#include "aggregate/row_coalescer.h"
 
 namespace parallax {
 
@@ -66,7 +66,8 @@ CopyRows copy_of(const CopiedRow& row) {
 // Of a long row the beginning: the rest follows by itself.
 void ask_for(const std::byte* row, uint64_t bytes) {
   constexpr uint64_t kLine = 64, kLinesMax = 4;
-  for (uint64_t at = 0; at < std::min(bytes, kLinesMax * kLine); at += kLine) {
+  __builtin_prefetch(row);
+  for (uint64_t at = kLine; at < std::min(bytes, kLinesMax * kLine); at += kLine) {
     __builtin_prefetch(row + at);
   }
 }
@@ -146,8 +147,8 @@ void TableReader::start(uint64_t step) {
   row_ = 0;
 }
 
-void TableReader::add(const PulledVariable& variable, const PullSlice& slice) {
-  if (slice.count > 0) readings_.push_back({&variable, &slice});
+void TableReader::add(const PulledVariable& variable, const PullSlice& slice, uint32_t before) {
+  if (slice.count > 0) readings_.push_back({&variable, &slice, before});
 }
 
 void TableReader::begin() {
@@ -226,46 +227,56 @@ bool TableReader::meant() const {
 
 // ---- rows
 
-uint64_t TableReader::copy(const Reading& reading, uint32_t count) const {
-  const RowIds& ids = reading.slice->ids;
-  const uint32_t first = row_;
-  if (ids.wide != nullptr) {
-    return copy_rows(reading, count, [from = ids.wide + first](uint32_t i) { return from[i]; });
-  }
-  if (ids.narrow != nullptr) {
-    return copy_rows(reading, count,
-                     [from = ids.narrow + first](uint32_t i) { return int64_t{from[i]}; });
-  }
-  return copy_rows(reading, count, [first](uint32_t i) { return int64_t{first} + i; });
+TableReader::SlotRows TableReader::rows_of(const SlotMap::Slot& slot, uint64_t row_bytes) const {
+  const std::byte* const values = shards_[slot.owner].values;
+  // One that is of no row has no table either.
+  return {.first = values == nullptr ? nullptr : values + slot.place * row_bytes,
+          .stride_bytes = slot.owner_slots * row_bytes,
+          .from_others = slot.owner == columns_.rank() ? 0u : 1u};
 }
 
-template <typename IdOf>
-uint64_t TableReader::copy_rows(const Reading& reading, uint32_t count, IdOf id_of) const {
-  const Partition& partition = reading.variable->partition;
+uint64_t TableReader::copy(const Reading& reading, uint32_t count) {
+  const PulledVariable& variable = *reading.variable;
+  const uint64_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(variable.master);
+  const std::span<const SlotMap::Slot> slots = variable.partition.slots();
+  // Slots are few, unless a setting says otherwise.
+  if (slots.size() > count) {
+    return copy_rows(reading, count,
+                     [&](uint32_t slot) { return rows_of(slots[slot], row_bytes); });
+  }
+  slot_rows_.resize(slots.size());
+  for (size_t slot = 0; slot < slots.size(); ++slot) {
+    slot_rows_[slot] = rows_of(slots[slot], row_bytes);
+  }
+  return copy_rows(reading, count,
+                   [all = slot_rows_.data()](uint32_t slot) -> const SlotRows& { return all[slot]; });
+}
+
+template <typename RowsOf>
+uint64_t TableReader::copy_rows(const Reading& reading, uint32_t count, RowsOf rows_of_slot) const {
+  const PulledVariable& variable = *reading.variable;
+  const Partition& partition = variable.partition;
   const uint64_t width = partition.row_elements();
-  const uint32_t master = reading.variable->master;
-  const uint64_t from_bytes = width * bytes_of_dtype(master);
-  const CopiedRow row = {.convert = converter(master, reading.slice->dtype),
+  const uint64_t from_bytes = width * bytes_of_dtype(variable.master);
+  const CopiedRow row = {.convert = converter(variable.master, reading.slice->dtype),
                          .width = width,
                          .bytes = width * bytes_of_dtype(reading.slice->dtype)};
   const CopyRows copy_some = copy_of(row);
   std::byte* out = reading.slice->values + row_ * row.bytes;
+  const uint32_t* const uniques = variable.coalescer.uniques() + reading.before + row_;
+  const uint32_t* const row_keys = variable.coalescer.unique_row_keys();
   uint64_t others_rows = 0;
   const auto find = [&](uint32_t first, std::array<const std::byte*, kRowsTogether>& rows) {
     const uint32_t together = std::min(count - first, kRowsTogether);
-    std::array<uint32_t, kRowsTogether> row_keys = {};
-    for (uint32_t i = 0; i < together; ++i) {
-      const int64_t id = id_of(first + i);
-      row_keys[i] = id == kPaddingId ? 0 : static_cast<uint32_t>(id);
-    }
-    partition.row_keys_of(&row_keys);
     for (uint32_t i = 0; i < together; ++i) {
       rows[i] = nullptr;
-      if (id_of(first + i) == kPaddingId) continue;
-      const Partition::Home home = partition.home_of(row_keys[i]);
-      rows[i] = shards_[home.owner].values + home.local_row * from_bytes;
+      const uint32_t unique = uniques[first + i];
+      if (unique == kNoSlot) continue;
+      const Partition::SlotTurn at = partition.turn_of(row_keys[unique]);
+      const SlotRows& of_slot = rows_of_slot(at.slot);
+      rows[i] = of_slot.first + at.turn * of_slot.stride_bytes;
       ask_for(rows[i], from_bytes);
-      others_rows += home.owner == columns_.rank() ? 0 : 1;
+      others_rows += of_slot.from_others;
     }
   };
   // The next ones are asked of the memory before these are copied.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // TableReader: rows of a pull that are copied out of their owners' tables where they lie, without
 // a message: this rank's own table, and those of the ranks of its host that let it read theirs
-// (TableMemory). For variables all of whose owners are such; nothing is asked for, and no row is
-// looked for twice, so that ids are not coalesced either.
+// (TableMemory). For variables all of whose owners are such; nothing is asked for. Which row a
+// token is of the variable's coalescer knows already.
 //
 // Versions. An owner says with each step that it has applied that its tables are as the pulls of
 // the next one read them (kTablesCurrent). They stay so until this rank has all that it pulls in
@@ -41,9 +41,10 @@ class TableReader final : public LentReader {
   // All tables of the variable can be read here, now or later in this step.
   bool reads(const PulledVariable& variable) const;
   // A pull begins. Slices, which stay where they are until it is finished, of variables that are
-  // read here; and then all that there are.
+  // read here, whose ids are coalesced: `before` are those of the variable's earlier slices. And
+  // then all that there are.
   void start(uint64_t step);
-  void add(const PulledVariable& variable, const PullSlice& slice);
+  void add(const PulledVariable& variable, const PullSlice& slice, uint32_t before);
   void begin();
   bool finished() const { return at_ == readings_.size(); }
   // Those whose tables are not current yet.
@@ -55,12 +56,19 @@ class TableReader final : public LentReader {
   struct Reading {
     const PulledVariable* variable = nullptr;
     const PullSlice* slice = nullptr;
+    uint32_t before = 0;
   };
   // An owner's table, for a turn.
   struct Shard {
     const std::byte* values = nullptr;
     const TableMark* mark = nullptr;  // null: this rank's own, or one that owns nothing
     uint32_t seen = 0;
+  };
+  // A slot's rows, for a turn: where the first lies, and how far the next one is from each.
+  struct SlotRows {
+    const std::byte* first = nullptr;
+    uint64_t stride_bytes = 0;
+    uint64_t from_others = 0;  // 1: another rank's
   };
 
   bool reads_host() const { return used_ && columns_.host_count() == 1; }
@@ -71,9 +79,10 @@ class TableReader final : public LentReader {
   bool unchanged() const;
   bool meant() const;
   // Copies rows [row_, row_ + count) of the slice; how many bytes of other ranks'.
-  uint64_t copy(const Reading& reading, uint32_t count) const;
-  template <typename IdOf>
-  uint64_t copy_rows(const Reading& reading, uint32_t count, IdOf id_of) const;
+  uint64_t copy(const Reading& reading, uint32_t count);
+  SlotRows rows_of(const SlotMap::Slot& slot, uint64_t row_bytes) const;
+  template <typename RowsOf>
+  uint64_t copy_rows(const Reading& reading, uint32_t count, RowsOf rows_of_slot) const;
 
   const Columns& columns_;
   Outbox& outbox_;
@@ -84,6 +93,7 @@ class TableReader final : public LentReader {
   size_t at_ = 0;              // the reading under way
   uint32_t row_ = 0;           // its next row
   std::vector<Shard> shards_;  // by rank
+  std::vector<SlotRows> slot_rows_;
 };
 
 }  // namespace parallax

@@ -159,10 +159,20 @@ class Partition {
     uint64_t local_row = 0;
   };
   Home home_of(uint32_t row_key) const {
-    const uint32_t turn = slot_count_.quotient(row_key);
-    const SlotMap::Slot& slot = slot_[row_key - turn * slot_count_.value()];
-    return {slot.owner, uint64_t{turn} * slot.owner_slots + slot.place};
+    const SlotTurn at = turn_of(row_key);
+    const SlotMap::Slot& slot = slot_[at.slot];
+    return {slot.owner, uint64_t{at.turn} * slot.owner_slots + slot.place};
   }
+  // A row key as its slot, and which of that slot's rows it is: of the slot's owner's rows the
+  // (turn * owner_slots + place)-th.
+  struct SlotTurn {
+    uint32_t slot = 0, turn = 0;
+  };
+  SlotTurn turn_of(uint32_t row_key) const {
+    const uint32_t turn = slot_count_.quotient(row_key);
+    return {row_key - turn * slot_count_.value(), turn};
+  }
+  std::span<const SlotMap::Slot> slots() const { return {slot_, slot_count_.value()}; }
   // The local row must be one of the owner's.
   uint32_t row_key_at(uint32_t owner, uint64_t local_row) const {
     const std::span<const uint32_t> slots = slots_.slots_of(owner);

@@ -66,9 +66,12 @@ struct Coalescing {
 };
 
 struct OfIdsAlone {
-  explicit OfIdsAlone(uint64_t rows_max) {
+  explicit OfIdsAlone(uint64_t rows_max, RowScratch* scratch = nullptr) {
     const RowCoalescerOptions options = {
-        .rows_max = rows_max, .groups = kGroups, .ids_alone = true};
+        .rows_max = rows_max, .groups = kGroups, .ids_alone = true, .scratch = scratch};
+    if (scratch != nullptr) {
+      EXPECT_TRUE(scratch->reserve(rows_max).ok());
+    }
     Arena measure;
     coalescer.lay_out(measure, options);
     EXPECT_TRUE(arena.reserve(measure.used_bytes()).ok());
@@ -254,7 +257,7 @@ TEST(RowCoalescer, IdsAloneGiveTheFirstOfEach) {
   OfIdsAlone alone(6);
   RowCoalescer& coalescer = alone.coalescer;
   const std::vector<int64_t> ids = {7, 3, 7, 49, 3, 7};
-  coalescer.clear();
+  coalescer.begin(6);
   coalescer.add_ids(partition, {.wide = ids.data()}, 6, 0);
   coalescer.group([](uint32_t) { return 1u; });
   EXPECT_EQ(coalescer.item_count(), 3u);
@@ -278,7 +281,7 @@ TEST(RowCoalescer, IdsThatWereFoundMakeTheBlockOfTheWhole) {
     const RowCoalescerOptions options = {
         .row_elements = width, .counted = random.chance(30), .scratch = lend(random, &scratch)};
     Coalescing<> whole(partition, rows_max, options), made(partition, rows_max, options);
-    OfIdsAlone alone(rows_max);
+    OfIdsAlone alone(rows_max, lend(random, &scratch));
     RowCoalescer& found = alone.coalescer;
     EXPECT_FALSE(found.has({.ids = {}, .count = 1, .values = {}})) << "none were added";
     for (int round = 0; round < 3; ++round) {
@@ -288,11 +291,20 @@ TEST(RowCoalescer, IdsThatWereFoundMakeTheBlockOfTheWhole) {
       }
       // Of two slices.
       const auto before = static_cast<uint32_t>(random.below(ids.size() + 1));
-      found.clear();
+      found.begin(ids.size());
       found.add_ids(partition, {.wide = ids.data()}, before, 0);
       found.add_ids(partition, {.wide = ids.data() + before},
                     static_cast<uint32_t>(ids.size()) - before, before);
-      found.group([](uint32_t row_key) { return row_key % 2; });
+      if (random.chance(50)) found.group([](uint32_t row_key) { return row_key % 2; });
+      for (size_t row = 0; row < ids.size(); ++row) {
+        const uint32_t unique = found.uniques()[row];
+        if (ids[row] == kPaddingId) {
+          ASSERT_EQ(unique, kNoSlot);
+        } else {
+          const auto id = static_cast<uint64_t>(ids[row]);
+          ASSERT_EQ(found.unique_row_keys()[unique], partition.row_key_of(id)) << "seed " << seed;
+        }
+      }
       std::vector<float> values(ids.size() * width);
       for (float& value : values)
         value = random.chance(5) ? -0.0f : static_cast<float>(random.unit() - 0.5);
@@ -329,7 +341,7 @@ TEST(RowCoalescer, EveryRowIsFoundByItsIds) {
   const Partition partition(5, 1, true, SlotMap::of_ranks(2, kSlotsPerOwner), 0);
   OfIdsAlone alone(6);
   RowCoalescer& found = alone.coalescer;
-  found.clear();
+  found.begin(5);
   found.add_ids(partition, {}, 5, 0);
   const std::vector<int64_t> ids = {0, 1, 2, 3, 4}, turned = {4, 3, 2, 1, 0};
   const std::vector<float> none;
@@ -351,6 +363,36 @@ TEST(RowCoalescer, NanSpreadsToItsRowAlone) {
     } else {
       EXPECT_EQ(value, 4);
     }
+  }
+}
+
+// Given numbers of slots that run out, expect what was there before to be forgotten all the same,
+// by who asks for one row and by who asks for some.
+TEST(RowIndex, NumbersBeginAnew) {
+  constexpr uint32_t kSlots = 100;
+  Arena measure;
+  RowIndex index(RowIndex::kNumbersMax - 3 * kSlots);
+  index.lay_out(measure, kSlots);
+  Arena arena;
+  ASSERT_TRUE(arena.reserve(measure.used_bytes()).ok());
+  index.lay_out(arena, kSlots);
+  for (uint32_t round = 0; round < 9; ++round) {
+    index.clear();
+    std::vector<uint32_t> row_keys(kSlots), slots(kSlots);
+    for (uint32_t i = 0; i < kSlots; ++i) row_keys[i] = i * 977 + round % 2;
+    for (const uint32_t row_key : row_keys) ASSERT_EQ(index.find(row_key), kNoSlot) << round;
+    ASSERT_TRUE(index.find_or_insert_each(row_keys.data(), kSlots / 2, slots.data()));
+    for (uint32_t i = kSlots / 2; i < kSlots; ++i) {
+      bool inserted = false;
+      slots[i] = index.find_or_insert(row_keys[i], &inserted);
+      ASSERT_TRUE(inserted) << round;
+    }
+    for (uint32_t i = 0; i < kSlots; ++i) {
+      ASSERT_EQ(slots[i], i) << round;
+      ASSERT_EQ(index.find(row_keys[i]), i) << round;
+    }
+    bool inserted = false;
+    EXPECT_EQ(index.find_or_insert(1'000'000, &inserted), kNoSlot) << "one more than there may be";
   }
 }
 

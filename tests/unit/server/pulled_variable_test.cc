@@ -28,7 +28,7 @@ struct Rank {
         variable(every_form()[id]),
         partition(variable.rows, variable.row_elements, variable.ids_declared(),
                   testkit::even_slots(static_cast<uint32_t>(layout.size())), id),
-        pulled(id, columns, variable, partition) {
+        pulled(id, columns, variable, partition, nullptr) {
     EXPECT_TRUE(pulled.reserve().ok());
   }
   const HostMap hosts;
@@ -102,7 +102,7 @@ TEST(PulledVariable, LeadersOweTheRowsOfTheirColumns) {
   Rank rank({0, 0, 0, 1, 1}, 1, 0);
   const std::vector<int64_t> ids = {1, 2, 3, 3, 4, 5, -1};
   RowCoalescer& coalescer = rank.pulled.coalescer;
-  coalescer.clear();
+  coalescer.begin(ids.size());
   coalescer.add_ids(rank.partition, {.wide = ids.data()}, static_cast<uint32_t>(ids.size()), 0);
   coalescer.group(
       [&](uint32_t row_key) { return rank.columns.column_of(rank.partition.owner_of(row_key)); });
@@ -131,7 +131,7 @@ TEST(PulledVariables, AreFoundByNumber) {
   const HostMap hosts = host_map({0, 1});
   const Columns columns(hosts, 0);
   const Partition partition(60, 3, true, SlotMap::of_ranks(2, kSlotsPerOwner), 4);
-  PulledVariables variables;
+  PulledVariables variables(nullptr);
   EXPECT_EQ(variables.find(0), nullptr);
   ASSERT_TRUE(variables.add(4, columns, every_form()[0], partition).ok());
   ASSERT_NE(variables.find(4), nullptr);
