@@ -25,20 +25,6 @@
 
 namespace parallax {
 
-// Stable counting sort: items grouped by group_of(item) in 0..groups-1. `offsets` gets groups + 1
-// entries; `order` the items. No allocation.
-template <typename GroupOf>
-void group_items(uint32_t count, uint32_t groups, GroupOf group_of, std::span<uint32_t> offsets,
-                 std::span<uint32_t> order) {
-  for (uint32_t g = 0; g <= groups; ++g) offsets[g] = 0;
-  for (uint32_t i = 0; i < count; ++i) ++offsets[group_of(i) + 1];
-  for (uint32_t g = 0; g < groups; ++g) offsets[g + 1] += offsets[g];
-  // Moves each offset on to where the next group begins; the last loop moves them back.
-  for (uint32_t i = 0; i < count; ++i) order[offsets[group_of(i)]++] = i;
-  for (uint32_t g = groups; g > 0; --g) offsets[g] = offsets[g - 1];
-  offsets[0] = 0;
-}
-
 // The row ids of a slice, of either width; id -1 is padding. Both null: row i has id i, as in a
 // dense slice.
 struct RowIds {
@@ -195,6 +181,9 @@ class RowCoalescer {
   void add_ids(const Partition& partition, const RowIds& ids, uint32_t count, uint32_t before) {
     keep(ids, count, before);
     const uint32_t begun = count_;
+    for (uint32_t i = 0; i < std::min(count, kRowsTogether); ++i) {
+      index_in_use_->prefetch(ids_[before + i]);
+    }
     for (uint32_t first = 0; first < count; first += kRowsTogether) {
       const uint32_t together = std::min(count - first, kRowsTogether);
       find_kept(before + first, together, std::min(count - first - together, kRowsTogether));
@@ -320,11 +309,6 @@ class RowCoalescer {
   // order in which they first come.
   template <typename In, typename Sum>
   void add_found(const RowCoalescer& found, const RowSlice& slice) {
-    constexpr auto kEach = [] {
-      std::array<uint32_t, kRowsTogether> each = {};
-      for (uint32_t i = 0; i < kRowsTogether; ++i) each[i] = i;
-      return each;
-    }();
     const std::byte* values = slice.values.rows;
     for (uint32_t first = 0; first < slice.count; first += kRowsTogether) {
       const uint32_t together = std::min(slice.count - first, kRowsTogether);
@@ -338,12 +322,18 @@ class RowCoalescer {
           rows.places[rows.count] = i;
           rows.count += uniques[i] != kNoSlot ? 1 : 0;
         }
-        count_ = add_rows<In, Sum>(rows.uniques.data(), rows.places.data(), rows.count, count_,
-                                   values);
+        count_ =
+            add_rows<In, Sum>(rows.uniques.data(), rows.places.data(), rows.count, count_, values);
       }
       values += size_t{together} * options_.row_elements * sizeof(In);
     }
   }
+
+  static constexpr std::array<uint32_t, kRowsTogether> kEach = [] {
+    std::array<uint32_t, kRowsTogether> each = {};
+    for (uint32_t i = 0; i < kRowsTogether; ++i) each[i] = i;
+    return each;
+  }();
 
   // Padding, kept: no row has that id (variable.cc bounds their number).
   static constexpr uint32_t kPaddingKept = UINT32_MAX;
@@ -496,7 +486,7 @@ class RowCoalescer {
   // Of ids alone: row of the slices -> its id, and -> unique, where it is no padding.
   std::span<uint32_t> ids_, uniques_;
   uint32_t kept_ = 0;
-  bool padded_ = false;  // not every row of these has a distinct one
+  bool padded_ = false;             // some of these are padding
   uint32_t begun_ = 0, ready_ = 0;  // in pieces: uniques
 };
 

@@ -26,7 +26,7 @@ inline constexpr uint32_t kRowsTogether = 32;
 
 class RowIndex {
  public:
-  // Tests begin near the end of the numbers.
+  // Tests begin near kFirstMax.
   explicit RowIndex(uint32_t first_number = 1) : first_(first_number) {}
 
   void lay_out(Arena& arena, uint64_t slots_max) {
@@ -42,17 +42,20 @@ class RowIndex {
   void clear() { clear_for(laid_out_max_); }
   // Of so many slots, no more than were laid out, until it is cleared again.
   void clear_for(uint64_t slots_max) {
+    const uint64_t first = uint64_t{first_} + size_;
+    if (size_ > 0) mask_most_ = std::max(mask_most_, mask_);
+    first_ = static_cast<uint32_t>(first);
+    size_ = 0;
     if (is_list()) {
       slots_max_ = slots_max;
-    } else if (slots_max != slots_max_) {
-      use(slots_max);
+      return;
     }
-    first_ += size_;
-    size_ = 0;
-    // Their numbers would begin anew: then the old ones mean something again.
-    if (first_ > kNumbersMax - slots_max_) {
-      std::fill(entries_.begin(), entries_.end(), Entry{0});
+    if (slots_max != slots_max_) use(slots_max);
+    if (first > kFirstMax) {
+      // Once in 2^31 rows. Behind those that were used nothing was written.
+      std::fill_n(entries_.begin(), size_t{mask_most_} + 1, Entry{0});
       first_ = 1;
+      mask_most_ = 0;
     }
   }
 
@@ -117,8 +120,9 @@ class RowIndex {
     return true;
   }
 
-  // Numbers of slots, and so slots, lie below: the difference of two has a top bit of its own.
-  static constexpr uint32_t kNumbersMax = INT32_MAX;
+  // The number of slot 0 is no more, and slots are no more than that: from it the numbers of slots
+  // lie less than half a turn ahead, and those of before no more than that behind.
+  static constexpr uint32_t kFirstMax = uint32_t{1} << 31;
 
  private:
   static constexpr uint64_t kListMax = 16;  // one cache line of keys
@@ -141,7 +145,7 @@ class RowIndex {
 
   // So many bits of a hash.
   int use(uint64_t slots_max) {
-    slots_max_ = std::min<uint64_t>(slots_max, kNumbersMax - 1);
+    slots_max_ = std::min<uint64_t>(slots_max, kFirstMax);
     const int bits = std::bit_width(std::max<uint64_t>(slots_max, 8) * 2 - 1);
     mask_ = static_cast<uint32_t>((uint64_t{1} << bits) - 1);
     shift_ = 32 - std::min(bits, 32);
@@ -178,7 +182,7 @@ class RowIndex {
 
   std::span<uint32_t> list_;  // up to kListMax slots: their keys; else empty
   std::span<Entry> entries_;
-  uint32_t mask_ = 0;
+  uint32_t mask_ = 0, mask_most_ = 0;  // in use; the most in use since entries were written over
   int shift_ = 0;
   uint32_t first_;  // the number of slot 0
   uint32_t size_ = 0;

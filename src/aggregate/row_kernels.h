@@ -85,8 +85,10 @@ inline void start_sum_there(Sum* accumulator, size_t count) {
 }
 
 // Eight numbers in a register, or two of them, where the compiler would take them one by one.
-using EightFloats = float __attribute__((vector_size(32), aligned(4), may_alias));
-using EightWords = uint32_t __attribute__((vector_size(32), aligned(4), may_alias));
+// By typedef: of an alias Clang 14 takes the alignment of the vector.
+typedef float EightFloats __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint32_t EightWords __attribute__((vector_size(32), aligned(4), may_alias));
+static_assert(alignof(EightFloats) == 4 && alignof(EightWords) == 4, "they lie anywhere");
 
 // Rows of a fixed width: row places[i] of `values` is added to row slots[i] of `sums`; those whose
 // slots count up from `begun` are begun from +0, and counted from there by what is returned.

@@ -82,7 +82,8 @@ struct ExchangeOptions {
   // Of rows: an index for all exchanges of the group, which outlives them. Null: each has its own.
   RowScratch* scratch = nullptr;
   // Of rows: who uses an owner's part reads rows where they lie (ReducedGradient::places), as long
-  // as staging->readable(). Nothing else is made of that part than a step of its table.
+  // as staging->readable(). Nothing else is made of that part than a step of its table. Where hosts
+  // are several it is the exchange's own matter.
   bool rows_stay = false;
 };
 

@@ -335,7 +335,7 @@ HostRows::Turn HostRows::join_source(StepBuffer& buffer, uint64_t* left_bytes) {
     const auto fit =
         static_cast<uint32_t>(std::min<uint64_t>(*left_bytes / item_bytes_, kRowsTogether));
     const uint32_t count = std::min(note.count - buffer.joined, std::max(fit, 1u));
-    if (!join_items(buffer, block, count, own)) {
+    if (!join_items(buffer, block, count)) {
       lending.misfit(rank);
       return Turn::kGone;
     }
@@ -346,8 +346,9 @@ HostRows::Turn HostRows::join_source(StepBuffer& buffer, uint64_t* left_bytes) {
   return Turn::kDone;
 }
 
-// False: not what may lie there, which is looked at where others wrote it.
-bool HostRows::join_items(StepBuffer& buffer, const std::byte* block, uint32_t count, bool own) {
+// False: not what may lie there. A block of this rank's own is looked at, too: before Linux 5.1
+// others that have mapped it may write there.
+bool HostRows::join_items(StepBuffer& buffer, const std::byte* block, uint32_t count) {
   const StagedNote& note = buffer.sources[buffer.joining].note;
   const std::byte* const row_keys_there = block + note.rows * row_bytes_;
   const uint64_t at = note.first + buffer.joined;
@@ -356,15 +357,29 @@ bool HostRows::join_items(StepBuffer& buffer, const std::byte* block, uint32_t c
   std::memcpy(row_keys.data(), row_keys_there + at * sizeof(uint32_t), count * sizeof(uint32_t));
   std::memcpy(slots.data(), row_keys_there + (note.rows + at) * sizeof(uint32_t),
               count * sizeof(uint32_t));
-  for (uint32_t i = 0; i < count && !own; ++i) {
+  std::array<const std::byte*, kRowsTogether> rows;
+  for (uint32_t i = 0; i < count; ++i) {
     if (row_keys[i] >= partition_.rows() || slots[i] >= note.rows ||
         column_of_row_key(row_keys[i]) != columns_.my_column()) {
       return false;
     }
+    rows[i] = block + slots[i] * row_bytes_;
   }
-  std::array<const std::byte*, kRowsTogether> rows;
-  for (uint32_t i = 0; i < count; ++i) rows[i] = block + slots[i] * row_bytes_;
   return buffer.sum.join(std::span(row_keys).first(count), rows.data());
+}
+
+const std::byte* HostRows::rows(uint64_t step) const {
+  const StepBuffer& buffer = step_buffer(step);
+  return options_.rows_stay ? buffer.block.data() : buffer.sum.values();
+}
+
+void HostRows::find_rows(uint64_t step, std::span<uint32_t> slots) const {
+  if (!options_.rows_stay) return;
+  const StepBuffer& buffer = step_buffer(step);
+  for (uint32_t& slot : slots) {
+    const auto at = static_cast<size_t>(buffer.sum.row(slot) - buffer.block.data());
+    slot = static_cast<uint32_t>(at / row_bytes_);
+  }
 }
 
 std::vector<uint32_t> HostRows::missing(uint64_t step) const {

@@ -8,7 +8,8 @@
 // every rank of the host has given or ended the step, in the order of the ranks: at once, or, where
 // it is much, in turns as Lending has them. Nothing of a block is believed: each row key and place
 // is copied, checked and then used. Where `rows_stay` of the options, a row that one rank alone
-// gave is not even copied: the sum names the place where it lies in that rank's block.
+// gave is not even copied: the sum names the place where it lies in that rank's block, as it does
+// of all rows where the rank is alone on its host.
 //
 // Values that are still on their way (Contribution::arriving) are coalesced as they come. Where
 // this rank is alone on its host, and there are others, its sum has each row once nothing is to be
@@ -85,6 +86,10 @@ class HostRows final : private LentReader {
   bool contributed(uint64_t step) const { return step_buffer(step).contributed; }
   // Only where leads(). Complete: every rank of the host has sent all or ended the step.
   const RowAccumulator& sum(uint64_t step) const { return step_buffer(step).sum; }
+  // Of that sum, with several hosts: its rows one behind the other, or those of the rank's block,
+  // in which they stay; and, of slots of it, which of these they are.
+  const std::byte* rows(uint64_t step) const;
+  void find_rows(uint64_t step, std::span<uint32_t> slots) const;
   // Distinct rows of each rank of the host, added up.
   uint64_t given_rows(uint64_t step) const { return step_buffer(step).given_rows; }
   std::vector<uint32_t> missing(uint64_t step) const;
@@ -176,8 +181,7 @@ class HostRows final : private LentReader {
   bool read_lent() override;
   Turn join(StepBuffer& buffer, uint64_t* left_bytes);
   Turn join_source(StepBuffer& buffer, uint64_t* left_bytes);
-  [[nodiscard]] bool join_items(StepBuffer& buffer, const std::byte* block, uint32_t count,
-                                bool own);
+  [[nodiscard]] bool join_items(StepBuffer& buffer, const std::byte* block, uint32_t count);
 
   const Columns& columns_;
   const Partition& partition_;

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
+
+#include "aggregate/group_items.h"
 
 namespace parallax {
 
@@ -43,12 +46,15 @@ RowExchange::RowExchange(const Columns& columns, const Partition& partition, Out
   }
 }
 
-// Only what an owner keeps, and sums for nobody else, may stay where it was given.
+// Of one host, only what an owner keeps, and sums for nobody else, may stay where it was given. Of
+// several, what a rank that is alone on its host gives may, which is packed for others from there.
 ExchangeOptions RowExchange::options_of_host(const Columns& columns, ExchangeOptions options,
                                              const RowAlgorithm& algorithm) {
-  const bool kept = columns.host_count() == 1 && algorithm.down == ReturnTo::kNobody;
   const bool alone = columns.locals().size() == 1;
-  options.rows_stay = options.rows_stay && kept && (alone || options.staging != nullptr);
+  options.rows_stay = columns.host_count() > 1
+                          ? alone
+                          : options.rows_stay && algorithm.down == ReturnTo::kNobody &&
+                                (alone || options.staging != nullptr);
   return options;
 }
 
@@ -227,12 +233,16 @@ void RowExchange::forward_to_hosts(StepBuffer& buffer) {
   const uint32_t first = buffer.rows_forwarded;
   if (by_census_) join(buffer, sum.row_count() > 0 ? columns_.host() : Census::kNoMark);
   if (by_census_ && sum.row_count() == 0) return;
+  const std::span<uint32_t> items = buffer.items.subspan(first, sum.row_count() - first);
+  std::iota(items.begin(), items.end(), first);
+  host_rows_.find_rows(buffer.step, items);
   for (uint32_t i = 0; i < columns_.host_count(); ++i) {
     // From the next host on, so that not all of them send to the same one first.
     const uint32_t host = (columns_.host() + 1 + i) % columns_.host_count();
     Send send = new_send(buffer);
     send.rows.row_keys = sum.row_keys() + first;
-    send.rows.values = sum.values() + first * row_bytes_;
+    send.rows.order = items.data();
+    send.rows.values = host_rows_.rows(buffer.step);
     send.count = sum.row_count() - first;
     outbox_.add(columns_.leader(host, columns_.my_column()), send);
   }
@@ -251,7 +261,11 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
       count, static_cast<uint32_t>(owners.size()),
       [&](uint32_t i) { return columns_.place_in_column(partition_.owner_of(row_keys[i])); },
       buffer.offsets, items);
-  for (uint32_t item = 0; item < count; ++item) item_keys[item] = row_keys[items[item]];
+  for (uint32_t item = 0; item < count; ++item) {
+    item_keys[item] = row_keys[items[item]];
+    items[item] += begin;
+  }
+  host_rows_.find_rows(buffer.step, items);
   // From this host's place on, so that not all hosts send to the same owner first.
   const auto start =
       static_cast<uint32_t>(uint64_t{columns_.host()} * owners.size() / columns_.host_count());
@@ -268,7 +282,7 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
     Send send = new_send(buffer);
     send.rows.row_keys = item_keys.data() + first;
     send.rows.order = items.data() + first;
-    send.rows.values = sum.values() + begin * row_bytes_;
+    send.rows.values = host_rows_.rows(buffer.step);
     send.count = buffer.offsets[i + 1] - first;
     outbox_.add(owners[i], send);
   }

@@ -54,7 +54,7 @@ class RowExchange final : public Exchange, private HostRows::User {
  private:
   struct StepBuffer {
     uint64_t step = 0;
-    // leader: its host's rows by owner
+    // leader: its host's rows as they are sent, by owner or as they came
     std::span<uint32_t> items, row_keys, offsets;
     bool forwarded = false;
     uint32_t rows_forwarded = 0;   // of its host's sum

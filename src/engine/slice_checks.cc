@@ -248,7 +248,11 @@ Status SliceChecks::check_ids(const parallax_slice_t& slice, const Variable& var
       }
       tops = found;
     };
-    count < kVectorCountMin ? look() : in_vectors(look);
+    if (count < kVectorCountMin) {
+      look();
+    } else {
+      in_vectors(look);
+    }
     if (tops >> 63 == 0) return count;
     for (uint64_t i = 0; i < count; ++i) {
       // A negative id becomes a huge number: one comparison finds both.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "aggregate/group_items.h"
 #include "aggregate/row_coalescer.h"
 #include "base/check.h"
 #include "server/pull_sections.h"

@@ -26,6 +26,7 @@ Status PullExchange::add_variable(uint32_t id, const Variable& variable,
                                   const Partition& partition) {
   remove_variable(id);
   PARALLAX_RETURN_IF_ERROR(variables_.add(id, columns_, variable, partition));
+  source_.reader().reserve(partition.slots().size());
   leader_.know_places(*variables_.find(id));
   owner_.reserve(variables_.all().size(), *variables_.find(id));
   return {};

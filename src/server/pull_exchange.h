@@ -86,8 +86,8 @@ class PullExchange {
   PullSlice start_alone(const PullSlice& slice) { return source_.start_alone(slice); }
   void give_alone(uint32_t* left) const { source_.give_alone(left); }
   bool active() const { return source_.active(); }
-  // The ids of this rank's last pull of a variable that went by messages, of any step; null: it is
-  // not sharded, or has no ids.
+  // The ids of this rank's last pull of a variable, of any step; null: it is not sharded, or has no
+  // ids.
   const RowCoalescer* pulled_ids(uint32_t variable) const;
 
   // A rank of this host ended a step: no more pulls of it are due. False: one of its is under way.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "aggregate/group_items.h"
 #include "base/check.h"
 
 namespace parallax {

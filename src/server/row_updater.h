@@ -1,37 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// RowUpdater: rows of a table by a rule, in whatever memory their values lie, and the loop over
-// those of a gradient. Owned by the call that applies; one thread.
+// RowUpdater: rows of a table by a rule, in whatever memory their values lie. Owned by the call
+// that applies; one thread.
 #ifndef PARALLAX_SERVER_ROW_UPDATER_H_
 #define PARALLAX_SERVER_ROW_UPDATER_H_
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 
-#include "aggregate/row_index.h"
 #include "server/update_rules.h"
 #include "variable/variable.h"
 
 namespace parallax {
-
-// Finds each row and updates it: some are found, and asked of the memory, before those in front of
-// them are updated.
-template <typename Find, typename Update>
-void each_row(uint32_t count, const Find& find, const Update& update) {
-  std::array<std::array<uint64_t, kRowsTogether>, 2> both = {};
-  const auto find_some = [&](uint32_t first) {
-    auto& rows = both[first / kRowsTogether % 2];
-    const uint32_t together = std::min(count - first, kRowsTogether);
-    for (uint32_t i = 0; i < together; ++i) rows[i] = find(first + i);
-  };
-  if (count > 0) find_some(0);
-  for (uint32_t first = 0; first < count; first += kRowsTogether) {
-    if (count - first > kRowsTogether) find_some(first + kRowsTogether);
-    const auto& rows = both[first / kRowsTogether % 2];
-    const uint32_t together = std::min(count - first, kRowsTogether);
-    for (uint32_t i = 0; i < together; ++i) update(first + i, rows[i]);
-  }
-}
 
 // Values that lie as they are updated; of others see StoredValues.
 template <typename T>
@@ -74,8 +53,8 @@ struct RowUpdater {
     const RowParts<T> row = {values->open(at, count), part_at(0, state_at), part_at(1, state_at),
                              gradient, count};
     // Rounded once to the type of the values, like every figure of a rule.
-    const auto by = static_cast<T>(
-        counted ? 1.0 / static_cast<double>(gradient[width]) * scale : scale);
+    const auto by =
+        static_cast<T>(counted ? 1.0 / static_cast<double>(gradient[width]) * scale : scale);
     update_row(rule, decay, row, by);
     values->close(at, count, first);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "aggregate/accumulator.h"
+#include "aggregate/row_index.h"
 #include "base/check.h"
 #include "server/row_updater.h"
 #include "variable/initial_value.h"
@@ -45,6 +46,25 @@ class Writing {
  private:
   TableMark* const mark_;
 };
+
+// Finds each row and updates it: some are found, and asked of the memory, before those in front of
+// them are updated.
+template <typename Find, typename Update>
+void each_row(uint32_t count, const Find& find, const Update& update) {
+  std::array<std::array<uint64_t, kRowsTogether>, 2> both = {};
+  const auto find_some = [&](uint32_t first) {
+    auto& rows = both[first / kRowsTogether % 2];
+    const uint32_t together = std::min(count - first, kRowsTogether);
+    for (uint32_t i = 0; i < together; ++i) rows[i] = find(first + i);
+  };
+  if (count > 0) find_some(0);
+  for (uint32_t first = 0; first < count; first += kRowsTogether) {
+    if (count - first > kRowsTogether) find_some(first + kRowsTogether);
+    const auto& rows = both[first / kRowsTogether % 2];
+    const uint32_t together = std::min(count - first, kRowsTogether);
+    for (uint32_t i = 0; i < together; ++i) update(first + i, rows[i]);
+  }
+}
 
 // False: they are zeros.
 bool has_initial_values(const Variable& variable) {
@@ -296,10 +316,11 @@ void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& wit
                      Values& values) {
   const uint64_t width = row_elements();
   const T* gradients = reinterpret_cast<const T*>(gradient.values);
+  const Decay<T> decay(with);
   const RowUpdater<T, Values, Rule> all = {
       .rule = rule,
-      .decay = Decay<T>(with),
-      .scale = Decay<T>(with).sign * with.scale,
+      .decay = decay,
+      .scale = decay.sign * with.scale,
       .values = &values,
       .states = {reinterpret_cast<T*>(arrays_[1].data()), reinterpret_cast<T*>(arrays_[2].data())},
       .width = width,
@@ -336,10 +357,11 @@ void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& wit
   } else {
     // Rows made dense, of a mirror: those that nobody contributed are left alone.
     update_in_vectors(rule, [&] {
+      const RowUpdater<T, Values, Rule> updater = all;
       const T* from = gradients;
       for (uint32_t row = 0; from < gradients + gradient.count;
            ++row, from += width + (gradient.counted ? 1 : 0)) {
-        if (!is_no_row(from)) all.update(row, from, [&] { return first_of(row); });
+        if (!is_no_row(from)) updater.update(row, from, [&] { return first_of(row); });
       }
     });
   }

@@ -87,6 +87,10 @@ TableReader::TableReader(const Columns& columns, Outbox& outbox, bool used)
 
 TableReader::~TableReader() { outbox_.lending().forget(this); }
 
+void TableReader::reserve(size_t slots) {
+  if (reads_host() && slots <= kTurnBytes) slot_rows_.reserve(slots);
+}
+
 // ---- what is known of tables
 
 bool TableReader::current(uint32_t owner, uint64_t step) {
@@ -240,7 +244,7 @@ uint64_t TableReader::copy(const Reading& reading, uint32_t count) {
   const uint64_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(variable.master);
   const std::span<const SlotMap::Slot> slots = variable.partition.slots();
   // Slots are few, unless a setting says otherwise.
-  if (slots.size() > count) {
+  if (slots.size() > std::min<size_t>(count, slot_rows_.capacity())) {
     return copy_rows(reading, count,
                      [&](uint32_t slot) { return rows_of(slots[slot], row_bytes); });
   }
@@ -248,8 +252,9 @@ uint64_t TableReader::copy(const Reading& reading, uint32_t count) {
   for (size_t slot = 0; slot < slots.size(); ++slot) {
     slot_rows_[slot] = rows_of(slots[slot], row_bytes);
   }
-  return copy_rows(reading, count,
-                   [all = slot_rows_.data()](uint32_t slot) -> const SlotRows& { return all[slot]; });
+  return copy_rows(reading, count, [all = slot_rows_.data()](uint32_t slot) -> const SlotRows& {
+    return all[slot];
+  });
 }
 
 template <typename RowsOf>

@@ -32,6 +32,8 @@ class TableReader final : public LentReader {
   TableReader(const TableReader&) = delete;
   TableReader& operator=(const TableReader&) = delete;
 
+  // A variable with so many slots may be read.
+  void reserve(size_t slots);
   // An owner, who may be this rank, lets tables be read by pulls of `step`. False: it said so
   // before.
   [[nodiscard]] bool current(uint32_t owner, uint64_t step);
@@ -90,10 +92,10 @@ class TableReader final : public LentReader {
   std::vector<uint64_t> current_;  // by rank: the step that may read its tables
   uint64_t step_ = 0;
   std::vector<Reading> readings_;
-  size_t at_ = 0;              // the reading under way
-  uint32_t row_ = 0;           // its next row
-  std::vector<Shard> shards_;  // by rank
-  std::vector<SlotRows> slot_rows_;
+  size_t at_ = 0;                    // the reading under way
+  uint32_t row_ = 0;                 // its next row
+  std::vector<Shard> shards_;        // by rank
+  std::vector<SlotRows> slot_rows_;  // of the reading under way, where they are few
 };
 
 }  // namespace parallax

@@ -20,6 +20,8 @@ static void rendezvous(void) {
     const char *rendezvous, *word;
   } kCases[] = {{"tcp:", "give tcp:HOST:PORT"},
                 {"tcp:127.0.0.1", "give tcp:HOST:PORT"},
+                {"tcp://127.0.0.1:29500", "write it without //"},
+                {"tcp:a/b:29500", "no name or address"},
                 {"tcp:127.0.0.1:0", "parallax_unique_id"},
                 {"tcp:127.0.0.1:65536", "from 1 to 65535"},
                 {"tcp:::1:29500", "in brackets"},

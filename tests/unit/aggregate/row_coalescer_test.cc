@@ -268,6 +268,19 @@ TEST(RowCoalescer, IdsAloneGiveTheFirstOfEach) {
   }
 }
 
+void expect_found(const RowCoalescer& found, const Partition& partition,
+                  const std::vector<int64_t>& ids) {
+  for (size_t row = 0; row < ids.size(); ++row) {
+    const uint32_t unique = found.uniques()[row];
+    if (ids[row] == kPaddingId) {
+      ASSERT_EQ(unique, kNoSlot);
+    } else {
+      const auto id = static_cast<uint64_t>(ids[row]);
+      ASSERT_EQ(found.unique_row_keys()[unique], partition.row_key_of(id)) << row;
+    }
+  }
+}
+
 // Given ids that were coalesced alone, expect them to be told from others, and a slice of them, or
 // of the first of them, to make the block of one whose ids are looked for, byte for byte.
 TEST(RowCoalescer, IdsThatWereFoundMakeTheBlockOfTheWhole) {
@@ -296,15 +309,7 @@ TEST(RowCoalescer, IdsThatWereFoundMakeTheBlockOfTheWhole) {
       found.add_ids(partition, {.wide = ids.data() + before},
                     static_cast<uint32_t>(ids.size()) - before, before);
       if (random.chance(50)) found.group([](uint32_t row_key) { return row_key % 2; });
-      for (size_t row = 0; row < ids.size(); ++row) {
-        const uint32_t unique = found.uniques()[row];
-        if (ids[row] == kPaddingId) {
-          ASSERT_EQ(unique, kNoSlot);
-        } else {
-          const auto id = static_cast<uint64_t>(ids[row]);
-          ASSERT_EQ(found.unique_row_keys()[unique], partition.row_key_of(id)) << "seed " << seed;
-        }
-      }
+      expect_found(found, partition, ids);
       std::vector<float> values(ids.size() * width);
       for (float& value : values)
         value = random.chance(5) ? -0.0f : static_cast<float>(random.unit() - 0.5);
@@ -363,36 +368,6 @@ TEST(RowCoalescer, NanSpreadsToItsRowAlone) {
     } else {
       EXPECT_EQ(value, 4);
     }
-  }
-}
-
-// Given numbers of slots that run out, expect what was there before to be forgotten all the same,
-// by who asks for one row and by who asks for some.
-TEST(RowIndex, NumbersBeginAnew) {
-  constexpr uint32_t kSlots = 100;
-  Arena measure;
-  RowIndex index(RowIndex::kNumbersMax - 3 * kSlots);
-  index.lay_out(measure, kSlots);
-  Arena arena;
-  ASSERT_TRUE(arena.reserve(measure.used_bytes()).ok());
-  index.lay_out(arena, kSlots);
-  for (uint32_t round = 0; round < 9; ++round) {
-    index.clear();
-    std::vector<uint32_t> row_keys(kSlots), slots(kSlots);
-    for (uint32_t i = 0; i < kSlots; ++i) row_keys[i] = i * 977 + round % 2;
-    for (const uint32_t row_key : row_keys) ASSERT_EQ(index.find(row_key), kNoSlot) << round;
-    ASSERT_TRUE(index.find_or_insert_each(row_keys.data(), kSlots / 2, slots.data()));
-    for (uint32_t i = kSlots / 2; i < kSlots; ++i) {
-      bool inserted = false;
-      slots[i] = index.find_or_insert(row_keys[i], &inserted);
-      ASSERT_TRUE(inserted) << round;
-    }
-    for (uint32_t i = 0; i < kSlots; ++i) {
-      ASSERT_EQ(slots[i], i) << round;
-      ASSERT_EQ(index.find(row_keys[i]), i) << round;
-    }
-    bool inserted = false;
-    EXPECT_EQ(index.find_or_insert(1'000'000, &inserted), kNoSlot) << "one more than there may be";
   }
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/seeded_random.h"
 
@@ -122,6 +123,36 @@ TEST(RowIndex, PositionsThatCollideAreToldApart) {
     ASSERT_TRUE(inserted);
   }
   for (uint32_t i = 0; i < kSlots; ++i) EXPECT_EQ(index.find(i / 2 + i % 2 * kStride), i);
+}
+
+// Given numbers of slots that run out, expect what was there before to be forgotten all the same,
+// by who asks for one row and by who asks for some.
+TEST(RowIndex, NumbersBeginAnew) {
+  constexpr uint32_t kSlots = 100;
+  Arena measure;
+  RowIndex index(RowIndex::kFirstMax - 3 * kSlots);
+  index.lay_out(measure, kSlots);
+  Arena arena;
+  ASSERT_TRUE(arena.reserve(measure.used_bytes()).ok());
+  index.lay_out(arena, kSlots);
+  for (uint32_t round = 0; round < 9; ++round) {
+    index.clear();
+    std::vector<uint32_t> row_keys(kSlots), slots(kSlots);
+    for (uint32_t i = 0; i < kSlots; ++i) row_keys[i] = i * 977 + round % 2;
+    for (const uint32_t row_key : row_keys) ASSERT_EQ(index.find(row_key), kNoSlot) << round;
+    ASSERT_TRUE(index.find_or_insert_each(row_keys.data(), kSlots / 2, slots.data()));
+    for (uint32_t i = kSlots / 2; i < kSlots; ++i) {
+      bool inserted = false;
+      slots[i] = index.find_or_insert(row_keys[i], &inserted);
+      ASSERT_TRUE(inserted) << round;
+    }
+    for (uint32_t i = 0; i < kSlots; ++i) {
+      ASSERT_EQ(slots[i], i) << round;
+      ASSERT_EQ(index.find(row_keys[i]), i) << round;
+    }
+    bool inserted = false;
+    EXPECT_EQ(index.find_or_insert(1'000'000, &inserted), kNoSlot) << "one more than there may be";
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -140,6 +141,41 @@ TEST(RowKernelsOf, SquaresOfNonsense) {
   add_squares(doubles, 3, 1, &infinite);
   EXPECT_TRUE(std::isnan(nan.value()));
   EXPECT_TRUE(std::isinf(infinite.value()));
+}
+
+// Given rows of each width that has such a kernel, as far off a register's alignment as floats can
+// lie, old ones and new ones, and a NaN where a new one is begun: expect one addition at a time.
+TEST(RowKernelsOf, NarrowRowsAnywhere) {
+  testkit::at_each_vector_level([] {
+    for (const size_t width : {8, 16, 32, 64}) {
+      SeededRandom random(width);
+      constexpr uint32_t kSums = 4, kCount = 40, kBegun = 2;
+      std::vector<float> sums(1 + kSums * width, NAN), values(3 + kCount * width);
+      std::fill_n(sums.begin(), 1 + kBegun * width, 1.5f);
+      for (float& value : values) value = static_cast<float>(random.between(-99, 99));
+      std::vector<float> expected = sums;
+      std::vector<uint32_t> slots, places;
+      uint32_t next = kBegun;
+      for (uint32_t i = 0; i < kCount; ++i) {
+        const auto slot = static_cast<uint32_t>(random.below(std::min(next + 1, kSums)));
+        slots.push_back(slot);
+        places.push_back(static_cast<uint32_t>(random.below(kCount)));
+        for (size_t at = 0; at < width; ++at) {
+          float& sum = expected[1 + slot * width + at];
+          sum = (slot == next ? 0 : sum) + values[3 + places[i] * width + at];
+        }
+        next += slot == next ? 1 : 0;
+      }
+      uint32_t end = 0;
+      const auto* const bytes = reinterpret_cast<const std::byte*>(values.data() + 3);
+      ASSERT_TRUE(with_narrow_width(width, [&](auto known) {
+        end = add_narrow_rows<known>(sums.data() + 1, bytes, slots.data(), places.data(), kCount,
+                                     kBegun);
+      }));
+      EXPECT_EQ(end, next) << width;
+      EXPECT_EQ(std::memcmp(sums.data(), expected.data(), sums.size() * sizeof(float)), 0) << width;
+    }
+  });
 }
 
 }  // namespace
