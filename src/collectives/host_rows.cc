@@ -67,9 +67,11 @@ uint64_t HostRows::block_bytes(const Partition& partition, uint64_t rows_max, Su
 
 void HostRows::lay_out(Arena& arena) {
   const uint64_t rows_max = options_.rows_max;
+  // The caller's rows carry no count.
+  const uint64_t slice_elements = partition_.row_elements() - (options_.counted ? 1 : 0);
   coalescer_.lay_out(arena, {.rows_max = rows_max,
                              .groups = columns_.count(),
-                             .row_elements = slice_elements(),
+                             .row_elements = static_cast<uint32_t>(slice_elements),
                              .sum = options_.sum,
                              .counted = options_.counted,
                              .pieces = true,
@@ -368,18 +370,14 @@ bool HostRows::join_items(StepBuffer& buffer, const std::byte* block, uint32_t c
   return buffer.sum.join(std::span(row_keys).first(count), rows.data());
 }
 
-const std::byte* HostRows::rows(uint64_t step) const {
+const std::byte* HostRows::find_rows(uint64_t step, std::span<uint32_t> slots) const {
   const StepBuffer& buffer = step_buffer(step);
-  return options_.rows_stay ? buffer.block.data() : buffer.sum.values();
-}
-
-void HostRows::find_rows(uint64_t step, std::span<uint32_t> slots) const {
-  if (!options_.rows_stay) return;
-  const StepBuffer& buffer = step_buffer(step);
+  if (!options_.rows_stay) return buffer.sum.values();
   for (uint32_t& slot : slots) {
     const auto at = static_cast<size_t>(buffer.sum.row(slot) - buffer.block.data());
     slot = static_cast<uint32_t>(at / row_bytes_);
   }
+  return buffer.block.data();
 }
 
 std::vector<uint32_t> HostRows::missing(uint64_t step) const {

@@ -86,10 +86,9 @@ class HostRows final : private LentReader {
   bool contributed(uint64_t step) const { return step_buffer(step).contributed; }
   // Only where leads(). Complete: every rank of the host has sent all or ended the step.
   const RowAccumulator& sum(uint64_t step) const { return step_buffer(step).sum; }
-  // Of that sum, with several hosts: its rows one behind the other, or those of the rank's block,
-  // in which they stay; and, of slots of it, which of these they are.
-  const std::byte* rows(uint64_t step) const;
-  void find_rows(uint64_t step, std::span<uint32_t> slots) const;
+  // Of slots of that sum, with several hosts: which rows they are of those that lie one behind the
+  // other where is returned, in the sum's memory or in the rank's block, in which they stay.
+  const std::byte* find_rows(uint64_t step, std::span<uint32_t> slots) const;
   // Distinct rows of each rank of the host, added up.
   uint64_t given_rows(uint64_t step) const { return step_buffer(step).given_rows; }
   std::vector<uint32_t> missing(uint64_t step) const;
@@ -157,10 +156,6 @@ class HostRows final : private LentReader {
 
   StepBuffer& step_buffer(uint64_t step) { return step_buffers_[step & 1]; }
   const StepBuffer& step_buffer(uint64_t step) const { return step_buffers_[step & 1]; }
-  // Of the caller's rows, which carry no count.
-  uint32_t slice_elements() const {
-    return static_cast<uint32_t>(partition_.row_elements()) - (options_.counted ? 1 : 0);
-  }
   // A slice's rows leave the rank's block as they are whole.
   bool sums_early() const {
     return leads_ && columns_.locals().size() == 1 && columns_.host_count() > 1;

@@ -235,14 +235,14 @@ void RowExchange::forward_to_hosts(StepBuffer& buffer) {
   if (by_census_ && sum.row_count() == 0) return;
   const std::span<uint32_t> items = buffer.items.subspan(first, sum.row_count() - first);
   std::iota(items.begin(), items.end(), first);
-  host_rows_.find_rows(buffer.step, items);
+  const std::byte* const rows = host_rows_.find_rows(buffer.step, items);
   for (uint32_t i = 0; i < columns_.host_count(); ++i) {
     // From the next host on, so that not all of them send to the same one first.
     const uint32_t host = (columns_.host() + 1 + i) % columns_.host_count();
     Send send = new_send(buffer);
     send.rows.row_keys = sum.row_keys() + first;
     send.rows.order = items.data();
-    send.rows.values = host_rows_.rows(buffer.step);
+    send.rows.values = rows;
     send.count = sum.row_count() - first;
     outbox_.add(columns_.leader(host, columns_.my_column()), send);
   }
@@ -265,7 +265,7 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
     item_keys[item] = row_keys[items[item]];
     items[item] += begin;
   }
-  host_rows_.find_rows(buffer.step, items);
+  const std::byte* const rows = host_rows_.find_rows(buffer.step, items);
   // From this host's place on, so that not all hosts send to the same owner first.
   const auto start =
       static_cast<uint32_t>(uint64_t{columns_.host()} * owners.size() / columns_.host_count());
@@ -282,7 +282,7 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
     Send send = new_send(buffer);
     send.rows.row_keys = item_keys.data() + first;
     send.rows.order = items.data() + first;
-    send.rows.values = host_rows_.rows(buffer.step);
+    send.rows.values = rows;
     send.count = buffer.offsets[i + 1] - first;
     outbox_.add(owners[i], send);
   }
