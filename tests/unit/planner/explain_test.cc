@@ -125,8 +125,8 @@ TEST(Explain, HeldRowsSayTheirTime) {
   EXPECT_NE(why_lost.find("x the time, "), std::string::npos) << why_lost;
   EXPECT_NE(why_lost.find(", and receive "), std::string::npos) << why_lost;
   held.measured = false;
-  for (const Json& each :
-       explained({held}, PARALLAX_PLAN_AUTO, true)["variables"][0]["alternatives"]) {
+  const Json unmeasured = explained({held}, PARALLAX_PLAN_AUTO, true);
+  for (const Json& each : unmeasured["variables"][0]["alternatives"]) {
     EXPECT_FALSE(each.contains("predicted_us"));
   }
   EXPECT_FALSE(way(explained({embedding()}, PARALLAX_PLAN_AUTO, true)["variables"][0], "push_pull")
