@@ -67,7 +67,7 @@ struct DenseAlgorithm {
 // way (docs/adr/0063). What is managed has no share to spare: owners' norms and placements are of
 // their own ranges.
 inline constexpr uint64_t kOneshotBytesMax = 32 * 1024;
-// Between hosts a round is longer: two of them, 64 KiB, encrypted or not, 35 to 44 us for 37 to 51.
+// Between hosts a round is longer: two of them, 64 KiB, plain, 35 to 44 us for 37 to 51.
 inline constexpr uint64_t kOneshotBetweenBytesMax = 64 * 1024;
 inline constexpr uint32_t kOneshotRanksMax = 8;
 
