@@ -14,6 +14,8 @@ namespace {
 constexpr int64_t kNoLeaseNs = kNever / 8;
 // Between two looks at copies whose end nobody told of.
 constexpr int64_t kAskDeviceNs = 20 * kNanosecondsPerMillisecond;
+// Beyond, who waits reads messages, too.
+constexpr int64_t kGlancesNs = kNanosecondsPerMillisecond / 10;
 // Of a communicator that forms or settles.
 constexpr int64_t kAskFormingNs = kNanosecondsPerMillisecond / 10;
 // For the end of a job: what launches may take at most.
@@ -202,7 +204,7 @@ bool Engine::run() {
   return guarded(failure_, group_, [this] {
     job_calls_.start_run();
     collective_calls_.rounds().start_run();
-    const int64_t now_ns = pass_.begin();
+    const int64_t now_ns = ran_ns_ = pass_.begin();
     // Before messages are read: time that this rank lost itself is not held against its peers.
     membership_.passed(now_ns);
     // Once more as that comes: behind it what lies on boards may soon be another part's.
@@ -210,7 +212,7 @@ bool Engine::run() {
     bool moved = transport_.poll(*this);
     if (failure_.status().ok() && !all_closing && group_.entries().look()) {
       moved = true;
-      pass_.settle(false);
+      pass_.give_steps();
     }
     // Most looks of a waiter find nothing, or that what it sent has left.
     const bool idle = pass_.settled() && failure_.status().ok() && !outbox_.needs_pass() &&
@@ -218,6 +220,19 @@ bool Engine::run() {
     if (!idle) pass();
     if (loss_watch_.check(now_ns)) pass();
     return moved || in_pieces(job_calls_, collective_calls_) || reads_on(failure_, outbox_);
+  });
+}
+
+bool Engine::glance() {
+  // By the call before. Messages and leases are for a run.
+  if (pass_.began_ns() - ran_ns_ > kGlancesNs) return false;
+  if (!pass_.settled() || !failure_.status().ok() || goodbye_.all_closing()) return false;
+  return guarded(failure_, group_, [this] {
+    if (!group_.entries().look()) return false;
+    pass_.begin();
+    pass_.give_steps();
+    pass();
+    return true;
   });
 }
 
@@ -250,6 +265,7 @@ uint64_t steps_over(const StepWindow& window) { return window.decided() + window
 void Engine::pass() {
   constexpr int kRoundsMax = 64;
   const StepWindow& window = pipeline_.window();
+  if (pass_.steps_alone() && pass_steps()) return pass_.settle(true);
   pass_.settle(false);
   for (int i = 0; i < kRoundsMax; ++i) {
     bool moved = false;
@@ -272,6 +288,23 @@ void Engine::pass() {
     const bool rests = steps_alone ? !seldom_calls_.devices_busy() : seldom_calls_.at_rest();
     return pass_.settle(rests && group_.compute().under_way() == 0);
   }
+}
+
+// Of steps that are given something while nothing else is under way, as most small ones are: once
+// through, and what they have said on boards is out. False: that was not all.
+bool Engine::pass_steps() {
+  if (!failure_.status().ok() || phase_.closed()) return false;
+  const uint64_t stood = steps_over(pipeline_.window());
+  const Status steps = step_calls_.advance();
+  group_.entries().flush();
+  if (!steps.ok()) {
+    failure_.abort(steps);
+    return false;
+  }
+  const StepWindow& window = pipeline_.window();
+  const bool next_waits = steps_over(window) != stood && window.begun() > window.finished();
+  return !next_waits && group_.compute().under_way() == 0 && !outbox_.needs_pass() &&
+         !outbox_.lending().to_read() && !outbox_.has_news() && !seldom_calls_.devices_busy();
 }
 
 // True: there was nothing but steps.

@@ -139,6 +139,9 @@ class Engine final : private Receiver {
   // kHolds: what is to be sent waits for the next of either. kLooks: behind a look at boards.
   enum class Kick : uint8_t { kSends, kHolds, kLooks };
   void kick(Kick how = Kick::kSends);
+  // The same for what ranks of this host have said on their boards alone, for as long as a run has
+  // been lately. True: that was something.
+  bool glance();
   // What others post on boards may move something here: there is somebody who waits for it, or a
   // close, which it may forbid.
   bool awaits_posts() const {
@@ -151,7 +154,7 @@ class Engine final : private Receiver {
 
   // Calls, by what they are about. On OK *request belongs to the caller until release().
   JobCalls& job_calls() { return pass_.unsettled_by(job_calls_); }
-  StepCalls& step_calls() { return pass_.unsettled_by(step_calls_); }
+  StepCalls& step_calls() { return pass_.given_to_steps(step_calls_); }
   RowCalls& row_calls() { return pass_.unsettled_by(row_calls_); }
   CollectiveCalls& collective_calls() { return pass_.unsettled_by(collective_calls_); }
   void cancel(Request& request);
@@ -205,12 +208,14 @@ class Engine final : private Receiver {
   }
   void dispatch(uint32_t from, const Section& section);
   void pass();
+  bool pass_steps();
   void finish_unborrowed(const Status& status);
   bool advance(bool* moved);
 
   const EngineOptions options_;
   Transport& transport_;
   PassState pass_;
+  int64_t ran_ns_ = 0;  // when the last run began
   Registry registry_;
   Membership membership_;
   PeerTraffic traffic_;

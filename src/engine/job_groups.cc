@@ -171,6 +171,9 @@ bool JobGroups::run() {
   return moved;
 }
 
+// Parts have compute jobs and messages of their own, which a pass of all is for.
+bool JobGroups::glance() { return groups_.size() == 1 && whole().glance(); }
+
 // All of them, since a pass also ends compute jobs of the others.
 void JobGroups::kick(bool holds) {
   const Engine::Kick how = holds ? Engine::Kick::kHolds : Engine::Kick::kSends;

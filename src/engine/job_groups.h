@@ -43,6 +43,7 @@ class JobGroups {
   // As Engine's, of all groups.
   bool run();
   void kick(bool holds = false);
+  bool glance();
   // Of the transport, before who drives sleeps on it. A post ends that sleep only where a group
   // awaits one (Boards::heed); should a call come to do so meanwhile, kick() sees to it.
   bool arm();

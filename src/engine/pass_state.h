@@ -21,19 +21,31 @@ class PassState {
   int64_t now_ns() const { return real_.now_ns(); }
 
   // It has left nothing that another one would move.
-  bool settled() const { return settled_; }
-  void settle(bool settled) { settled_ = settled; }
+  bool settled() const { return left_ == Left::kNothing; }
+  void settle(bool settled) { left_ = settled ? Left::kNothing : Left::kAnything; }
+  // Since it settled, steps alone have been given something to do.
+  bool steps_alone() const { return left_ == Left::kSteps; }
+  void give_steps() {
+    if (settled()) left_ = Left::kSteps;
+  }
   // Something has come, or may be posted to these.
   template <typename Calls>
   Calls& unsettled_by(Calls& calls) {
-    settled_ = false;
+    left_ = Left::kAnything;
+    return calls;
+  }
+  template <typename Calls>
+  Calls& given_to_steps(Calls& calls) {
+    give_steps();
     return calls;
   }
 
  private:
   PassClock clock_;
   const Clock& real_;
-  bool settled_ = false;
+  // For the next pass to look at.
+  enum class Left : uint8_t { kNothing, kSteps, kAnything };
+  Left left_ = Left::kAnything;
 };
 
 }  // namespace parallax

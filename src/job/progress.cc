@@ -139,24 +139,38 @@ bool Progress::pass() {
   return run();
 }
 
-// A pass of who waits for these: it tells their completions by its return, and only others' by the
+// What who waits for these moves: it tells their completions by its return, and only others' by the
 // descriptor, which is a system call.
-bool Progress::pass_for(std::span<Request* const> requests, int64_t* began_ns) {
-  const MutexLock lock(engine_mutex_);
-  if (completion_fd_ < 0) {
-    const bool moved = run();
-    *began_ns = groups_->whole().passed_ns();
-    return moved;
-  }
+template <typename Move>
+bool Progress::move_for(std::span<Request* const> requests, Move move) {
+  if (completion_fd_ < 0) return move();
   const size_t done_before = done_count(requests);
   completions_counted_ = 0;
   counts_completions_ = true;
-  const bool moved = run();
+  const bool moved = move();
   counts_completions_ = false;
-  *began_ns = groups_->whole().passed_ns();
   const size_t own = done_count(requests) - done_before;
   if (completions_counted_ > own) tell_completions(completions_counted_ - own);
   return moved;
+}
+
+// A pass.
+bool Progress::pass_for(std::span<Request* const> requests, int64_t* began_ns) {
+  const MutexLock lock(engine_mutex_);
+  const bool moved = move_for(requests, [this]() PARALLAX_REQUIRES(engine_mutex_) { return run(); });
+  *began_ns = groups_->whole().passed_ns();
+  return moved;
+}
+
+// A look at boards, before it counts as a waiter. True: that was all that they waited for.
+bool Progress::glance(std::span<Request* const> requests, int64_t* now_ns) {
+  const MutexLock lock(engine_mutex_);
+  const SumEnvironment environment;
+  const Binding::Scope memory(binding_);
+  const bool moved = move_for(
+      requests, [this]() PARALLAX_REQUIRES(engine_mutex_) { return groups_->glance(); });
+  *now_ns = groups_->whole().passed_ns();
+  return moved && all_done(requests);
 }
 
 bool Progress::run() {
@@ -278,11 +292,12 @@ bool Progress::wait_for(std::span<Request* const> requests, int64_t timeout_ns) 
   }
   // Who only asks does not keep the progress thread from its work.
   if (timeout_ns <= 0) return false;
-  WaitEnd end = {.timeout_ns = std::min(timeout_ns, kNever / 2)};
   int64_t now_ns = 0;
+  // The most of small steps.
+  bool done = glance(requests, &now_ns), drove = done;
+  WaitEnd end = {.timeout_ns = std::min(timeout_ns, kNever / 2)};
   MutexLock lock(waiters_mutex_);
   parking_.came();
-  bool done = false, drove = false;
   while (!done && now_ns < end.deadline_ns) {
     if (driving_) {
       // Another waiter drives; it, or its leaving, wakes this one. What completed before it could

@@ -141,6 +141,10 @@ class Progress {
   bool pass() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   bool pass_for(std::span<Request* const> requests, int64_t* began_ns)
       PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
+  bool glance(std::span<Request* const> requests, int64_t* now_ns)
+      PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
+  template <typename Move>
+  bool move_for(std::span<Request* const> requests, Move move) PARALLAX_REQUIRES(engine_mutex_);
   bool run() PARALLAX_REQUIRES(engine_mutex_);
   void tell_completions(uint64_t count);
   // When a wait ends, by the first look at the time that it has.

@@ -158,6 +158,62 @@ TEST(EngineBoards, WithoutBoardsTheSameIsSent) {
   }
 }
 
+// Given a step that the other rank has given its part of, expect a glance to end the reduce, and
+// none where nothing new is said, where a call is pending that ranks agree on by messages, or once
+// no run has been for a while: messages are read, and leases kept, by runs.
+TEST(EngineBoards, AGlanceIsForBoardsAlone) {
+  EngineWorld world({.hosts = {0, 0}});
+  commit_one(world, "v");
+  world.settle();
+  std::array<std::vector<float>, 2> numbers;
+  std::array<Request*, 2> reduces;
+  uint64_t step = 0;
+  const auto reduce = [&](uint32_t rank) {
+    numbers[rank].assign(kBoardRows, 1.0f);
+    const parallax_slice_t slice = dense_slice(0, numbers[rank].data());
+    ASSERT_TRUE(world.engine(rank).step_calls().begin(&step).ok());
+    ASSERT_TRUE(world.engine(rank).step_calls().reduce(step, {&slice, 1}, &reduces[rank]).ok());
+    world.engine(rank).kick();
+  };
+  const auto end_step = [&] {
+    std::vector<Request*> all(reduces.begin(), reduces.end());
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      Request* end = nullptr;
+      ASSERT_TRUE(world.engine(rank).step_calls().end(step, end_options(1), &end).ok());
+      all.push_back(end);
+    }
+    ASSERT_TRUE(world.run_until_done(all));
+    for (Request* each : all) world.engine(each == all[0] || each == all[2] ? 0 : 1).release(each);
+    world.settle();
+  };
+  reduce(0);
+  EXPECT_FALSE(world.engine(0).glance()) << "the other rank has said nothing";
+  reduce(1);
+  EXPECT_FALSE(reduces[0]->done());
+  EXPECT_TRUE(world.engine(0).glance());
+  EXPECT_TRUE(reduces[0]->done());
+  EXPECT_FALSE(world.engine(0).glance());
+  end_step();
+
+  world.clock().advance(kNanosecondsPerMillisecond);
+  reduce(0);
+  reduce(1);
+  EXPECT_FALSE(world.engine(0).glance()) << "a run has been a millisecond ago";
+  world.engine(0).run();
+  EXPECT_TRUE(reduces[0]->done());
+  end_step();
+
+  Request* barrier = nullptr;
+  ASSERT_TRUE(world.engine(0).collective_calls().barrier(&barrier).ok());
+  world.engine(0).kick();
+  reduce(0);
+  reduce(1);
+  EXPECT_FALSE(world.engine(0).glance()) << "beside a barrier a look at boards is not all";
+  Request* others = nullptr;
+  ASSERT_TRUE(world.engine(1).collective_calls().barrier(&others).ok());
+  ASSERT_TRUE(world.run_until_done(std::vector<Request*>{barrier, others, reduces[0]}));
+}
+
 // Given a rank whose process goes in the midst of a step, when it has given its slice, expect the
 // others' calls to end with its loss, and none of them to wait for its vote.
 TEST(EngineBoards, ALossEndsTheStep) {

@@ -38,5 +38,22 @@ TEST(PassState, ACallUnsettlesIt) {
   EXPECT_FALSE(pass.settled());
 }
 
+TEST(PassState, StepsAreAloneUntilSomethingElseComes) {
+  const SetClock clock;
+  PassState pass(clock);
+  int calls = 3;
+  EXPECT_EQ(&pass.given_to_steps(calls), &calls);
+  EXPECT_FALSE(pass.steps_alone()) << "no pass has looked yet";
+  pass.settle(true);
+  EXPECT_FALSE(pass.steps_alone());
+  pass.give_steps();
+  pass.given_to_steps(calls);
+  EXPECT_TRUE(pass.steps_alone());
+  EXPECT_FALSE(pass.settled());
+  pass.unsettled_by(calls);
+  pass.give_steps();
+  EXPECT_FALSE(pass.steps_alone());
+}
+
 }  // namespace
 }  // namespace parallax
