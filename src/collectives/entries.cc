@@ -11,7 +11,6 @@ namespace parallax {
 namespace {
 
 constexpr uint64_t kLineBytes = 64;
-constexpr uint32_t kWordBytes = sizeof(uint64_t);
 
 uint64_t in_lines(uint64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
 
@@ -54,14 +53,14 @@ EntryPlace Entries::reserve(uint32_t variable, uint64_t bytes) {
   // line are seldom.
   const uint32_t head = bytes <= kLineBytes - kWordBytes ? kWordBytes : kLineBytes;
   place = take(bytes, head);
-  if (readers_.capacity() < variable + 2)
-    readers_.reserve(2 * (variable + 2));  // votes are one more
+  // Votes are one more, and runs.
+  if (readers_.capacity() < variable + 3) readers_.reserve(2 * (variable + 3));
   return place;
 }
 
 EntryPlace Entries::reserve_votes(uint64_t bytes) {
   if (!votes_.exists()) votes_ = take(bytes, kWordBytes);
-  if (readers_.capacity() == 0) readers_.reserve(1);
+  if (readers_.capacity() == 0) readers_.reserve(2);
   return votes_;
 }
 

@@ -76,8 +76,10 @@ class Entries {
   // Between steps, in the same order at all ranks: an entry of so many bytes for the variable,
   // which keeps it. One that does not exist: there is no room, or it is not usable().
   EntryPlace reserve(uint32_t variable, uint64_t bytes);
-  // Before any variable's, and before it is usable(), which says whether votes go there.
+  // Before any variable's, and before it is usable(), which says whether votes go there; and
+  // others of the same kind, an entry for each call.
   EntryPlace reserve_votes(uint64_t bytes);
+  EntryPlace reserve_note(uint64_t bytes) { return take(bytes, kWordBytes); }
 
   // All of the group's variables have one, and go so; not any more once one does not.
   bool are_all() const { return are_all_; }
@@ -122,6 +124,7 @@ class Entries {
   bool look();
 
  private:
+  static constexpr uint32_t kWordBytes = sizeof(uint64_t);
   static constexpr uint32_t kKindBits = 2;
   static constexpr uint64_t kKindMask = 3;
   // So many readers are asked at every look, and so often if nothing comes: to look at a word that

@@ -68,12 +68,16 @@ void sum_beside(std::byte* own, std::span<std::byte* const> others, uint64_t off
 
 }  // namespace
 
-LentRuns::LentRuns(const Columns& columns, const Runtimes& runtimes, Outbox& outbox)
+LentRuns::LentRuns(const Columns& columns, const Runtimes& runtimes, Outbox& outbox,
+                   Entries& entries)
     : columns_(columns),
       runtimes_(runtimes),
       outbox_(outbox),
+      entries_(entries),
+      notes_(columns, entries),
       usable_(columns.host_count() == 1 && columns.world() > 1 && outbox.lending().may_share()),
       others_(columns.world()),
+      loans_(columns.world()),
       bases_(columns.world()),
       addends_(columns.world()) {
   for (Step& each : steps_) each.runs.resize(columns.world());
@@ -103,6 +107,12 @@ void LentRuns::add_variables() {
 void LentRuns::open(uint64_t step) {
   Step& opened = at(step);
   opened.step = step;
+  opened.reads_notes = false;
+  if (awaits_notes_ && !at(step + 1).reads_notes) {
+    awaits_notes_ = false;
+    entries_.forget(this);
+  }
+  notes_.open(step);
   std::fill(opened.ways.begin(), opened.ways.end(), Way::kOpen);
   if (!opened.any) return;
   opened.any = false;
@@ -173,20 +183,19 @@ LentRuns::Given LentRuns::give(uint64_t step, std::span<const PullSlice> slices,
   }
   const auto parts = static_cast<uint32_t>(count);
   const ByteRange pages = lending.pages_of(start, values, {.first = 0, .end = bytes});
-  for (uint32_t i = 1; i < columns_.world(); ++i) {
-    // Not all of them to the same one first.
-    const uint32_t to = (columns_.rank() + i) % columns_.world();
-    const LentRunPart part = {.part = {.place = start,
-                                       .bytes = bytes,
-                                       .loan = lending.lend(to, bytes, pending, pages, parts),
-                                       .returns = {.first = 0, .end = bytes}},
-                              .alignment_bits = alignment.bits()};
-    outbox_.send_bytes(to,
-                       {.kind = SectionKind::kLentRun, .tag = first, .step = step, .first = count},
-                       std::as_bytes(std::span(&part, 1)));
+  const RunNote note = {.kind = RunNote::Kind::kLent,
+                        .first = first,
+                        .count = parts,
+                        .alignment_bits = alignment.bits(),
+                        .place = start,
+                        .bytes = bytes};
+  for (uint32_t to = 0; to < columns_.world(); ++to) {
+    if (to != columns_.rank()) loans_[to] = lending.lend(to, bytes, pending, pages, parts);
   }
+  say(step, note);
   Step& given = at(step);
   given.any = true;
+  read_notes(given);
   const OwnRun own = {.first = first,
                       .end = first + parts,
                       .alignment = alignment.bits(),
@@ -235,9 +244,10 @@ bool LentRuns::awaits(uint32_t rank, uint64_t step, uint32_t variable) const {
 
 bool LentRuns::leave(Step& step, uint32_t variable) {
   step.ways[variable] = Way::kAlone;
-  if (!step.any) return true;
   RunMember* const left = member(step.step, variable);
   if (left == nullptr) return true;
+  read_notes(step);
+  if (!step.any) return true;
   if (left->is_held(step.step)) left->release(step.step);
   for (uint32_t rank = 0; rank < columns_.world(); ++rank) {
     const Run* const run = find(step.runs[rank], variable);
@@ -269,76 +279,13 @@ bool LentRuns::hand_over(const Step& step, uint32_t from, const Run& run, uint32
 bool LentRuns::ended(uint32_t rank, uint64_t step) {
   if (!usable_) return true;
   Step& ending = at(step);
+  // What it has said before.
+  if (rank != columns_.rank()) read_notes(rank, ending);
   for (uint32_t variable = 0; variable < ending.ways.size(); ++variable) {
     if (ending.ways[variable] != Way::kOpen || awaits(rank, step, variable)) continue;
     if (!leave(ending, variable)) return false;
   }
   return true;
-}
-
-// ---- what comes from others
-
-bool LentRuns::on_section(uint32_t from, const Section& section) {
-  if (!usable_ || from == columns_.rank() || section.header.encoding != Encoding::kBytes) {
-    return false;
-  }
-  return section.header.kind == SectionKind::kLentRun ? take_run(from, section)
-                                                      : take_summed(from, section);
-}
-
-bool LentRuns::take_run(uint32_t from, const Section& section) {
-  const SectionHeader& header = section.header;
-  LentRunPart said;
-  if (section.payload.size() != sizeof said || header.tag >= runtimes_.size() ||
-      header.first == 0 || header.first > runtimes_.size() - header.tag) {
-    return false;
-  }
-  std::memcpy(&said, section.payload.data(), sizeof said);
-  if (said.alignment_bits > kRunAlignmentBits) return false;
-  const LentPart& part = said.part;
-  const Run run = {.first = header.tag,
-                   .end = static_cast<uint32_t>(header.tag + header.first),
-                   .alignment = static_cast<uint32_t>(said.alignment_bits),
-                   .place = part.place,
-                   .loan = part.loan};
-  if (part.bytes != bytes_of(run.alignment, run.first, run.end)) return false;
-  Step& taken = at(header.step);
-  for (uint32_t variable = run.first; variable < run.end; ++variable) {
-    if (member(header.step, variable) == nullptr) return false;
-  }
-  for (const Run& earlier : taken.runs[from]) {
-    if (run.first < earlier.end && earlier.first < run.end) return false;
-  }
-  Lending& lending = outbox_.lending();
-  if (lending.find_writable(from, run.place, part.bytes) == nullptr) {
-    // It is gone, or else it lies.
-    taken_back_ = !lending.was_meant(from);
-    return taken_back_;
-  }
-  taken.runs[from].push_back(run);
-  taken.any = true;
-  for (uint32_t variable = run.first; variable < run.end; ++variable) {
-    if (taken.ways[variable] == Way::kAlone && !hand_over(taken, from, run, variable)) return false;
-  }
-  if (!taken.own.empty()) lending.wake(this, taken.own[0].priority);
-  return true;
-}
-
-bool LentRuns::take_summed(uint32_t from, const Section& section) {
-  const SectionHeader& header = section.header;
-  uint32_t count = 0;
-  if (section.payload.size() != sizeof count) return false;
-  std::memcpy(&count, section.payload.data(), sizeof count);
-  if (header.tag >= runtimes_.size() || count == 0 || count > runtimes_.size() - header.tag) {
-    return false;
-  }
-  for (uint32_t variable = header.tag; variable < header.tag + count; ++variable) {
-    RunMember* const summed = member(header.step, variable);
-    if (summed == nullptr || !summed->is_held(header.step) || !summed->brought(header.step, from)) {
-      return false;
-    }
-  }
-  return outbox_.lending().returned(from, header.first, count);
 }
 
 // ---- sums
@@ -468,16 +415,11 @@ bool LentRuns::sum_part(const Part& part, uint64_t* done, uint64_t* bytes_left) 
 
 void LentRuns::tell(const Step& step, uint32_t first, uint32_t end) {
   if (first == end) return;
-  const uint32_t count = end - first;
-  for (uint32_t i = 1; i < columns_.world(); ++i) {
-    const uint32_t to = (columns_.rank() + i) % columns_.world();
-    outbox_.send_bytes(to,
-                       {.kind = SectionKind::kRunSummed,
-                        .tag = first,
-                        .step = step.step,
-                        .first = others_[to]->loan},
-                       std::as_bytes(std::span(&count, 1)));
+  const RunNote note = {.kind = RunNote::Kind::kSummed, .first = first, .count = end - first};
+  for (uint32_t to = 0; to < columns_.world(); ++to) {
+    if (to != columns_.rank()) loans_[to] = others_[to]->loan;
   }
+  say(step.step, note);
 }
 
 }  // namespace parallax

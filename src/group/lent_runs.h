@@ -2,13 +2,13 @@
 // LentRuns: variables that one call reduces in place, and whose slices lie one behind the other in
 // a buffer that all ranks of the host read and write, go together: in a run. Each begins where the
 // one before it ends, or at the next multiple of what the program aligns them to; nobody reads or
-// writes what lies between. Who gives them lends them to each other rank by one section, which says
-// from which variable on, how many, how they are aligned, and where the first lies. A rank to which
-// all others have lent a variable, and that has lent it itself, sums its part of it
-// (RunMember::part) where it lies, writes the total to all others, and tells of all variables that
-// it has summed in a turn by one section, which ends that much of the loan. So what is said, looked
-// up and checked is said, looked up and checked for a run; for each variable there is little more
-// than its bytes.
+// writes what lies between. Who gives them lends them to each other rank by one note
+// (run_notes.h), or section, which says from which variable on, how many, how they are aligned, and
+// where the first lies. A rank to which all others have lent a variable, and that has lent it
+// itself, sums its part of it (RunMember::part) where it lies, writes the total to all others, and
+// tells of all variables that it has summed in a turn by one note, which ends that much of the
+// loan. So what is said, looked up and checked is said, looked up and checked for a run; for each
+// variable there is little more than its bytes.
 //
 // Design notes. A run is how a rank gives variables, and nothing that ranks have to agree on: each
 // calls in what groups it likes, and every variable is still an exchange of its own. A variable is
@@ -27,8 +27,10 @@
 // beside the addends, a piece at a time that stays in the first cache.
 //
 // Slices of which a part shares a page with something else than the call's own slices go alone: see
-// message/lending.h. What comes from others is checked before it is used. Owned by the
-// StepPipeline; engine's owner only; nothing blocks.
+// message/lending.h. Notes are read from when this rank gives a variable of a step, or hears that
+// one goes alone, until it has finished the step, which it does not before it has read all; and
+// before it is heard that their rank has ended the step. What comes from others is checked before
+// it is used. Owned by the StepPipeline; engine's owner only; nothing blocks.
 #ifndef PARALLAX_GROUP_LENT_RUNS_H_
 #define PARALLAX_GROUP_LENT_RUNS_H_
 
@@ -42,8 +44,10 @@
 #include <vector>
 
 #include "base/byte_range.h"
+#include "collectives/entries.h"
 #include "collectives/exchange.h"
 #include "collectives/run_member.h"
+#include "group/run_notes.h"
 #include "group/variable_runtime.h"
 #include "message/outbox.h"
 #include "server/pulled_variable.h"
@@ -88,15 +92,18 @@ struct LentRunPart {
   uint64_t alignment_bits = 0;
 };
 
-class LentRuns final : private LentReader {
+class LentRuns final : private LentReader, private EntryReader {
  public:
   using Runtimes = std::vector<std::unique_ptr<VariableRuntime>>;
 
   // All outlive this.
-  LentRuns(const Columns& columns, const Runtimes& runtimes, Outbox& outbox);
+  LentRuns(const Columns& columns, const Runtimes& runtimes, Outbox& outbox, Entries& entries);
   LentRuns(const LentRuns&) = delete;
   LentRuns& operator=(const LentRuns&) = delete;
-  ~LentRuns() { outbox_.lending().forget(this); }
+  ~LentRuns() {
+    outbox_.lending().forget(this);
+    entries_.forget(this);
+  }
 
   // Between steps: there are more variables.
   void add_variables();
@@ -151,6 +158,7 @@ class LentRuns final : private LentReader {
     std::vector<std::vector<Run>> runs;  // by rank
     std::vector<OwnRun> own;             // the most urgent first, of one priority ascending
     bool any = false;                    // of either
+    bool reads_notes = false;
   };
 
   // Of a variable: what this rank sums of it.
@@ -180,8 +188,13 @@ class LentRuns final : private LentReader {
   bool gave(const Step& step, uint32_t variable) const;
   bool leave(Step& step, uint32_t variable);
   bool hand_over(const Step& step, uint32_t from, const Run& run, uint32_t variable);
-  bool take_run(uint32_t from, const Section& section);
-  bool take_summed(uint32_t from, const Section& section);
+  void say(uint64_t step, const RunNote& note);
+  bool take(uint32_t from, uint64_t step, const RunNote& said);
+  bool take_run(uint32_t from, uint64_t step, const RunNote& said);
+  bool take_summed(uint32_t from, uint64_t step, const RunNote& said);
+  void read_notes(Step& step);
+  bool read_notes(uint32_t from, Step& step);
+  News read_entries() override;
   bool read_lent() override;
   void sum(Step& step, OwnRun& own, uint64_t* bytes_left);
   uint32_t find_others(const Step& step, const OwnRun& own, uint32_t variable);
@@ -194,13 +207,17 @@ class LentRuns final : private LentReader {
   const Columns& columns_;
   const Runtimes& runtimes_;
   Outbox& outbox_;
+  Entries& entries_;
+  RunNotes notes_;
   const bool usable_;
   // By alignment, in bits, and variable: bytes of all before it, each filled up to a multiple.
   std::array<std::vector<uint64_t>, kRunAlignmentBits + 1> offsets_;
   std::array<Step, 2> steps_;
   std::vector<const Run*> others_;   // by rank: of a variable being summed
+  std::vector<uint64_t> loans_;      // by rank: of a note being said
   std::vector<std::byte*> bases_;    // by rank: where the first of some being summed lies
   std::vector<std::byte*> addends_;  // by rank: where that lies; of this rank null
+  bool awaits_notes_ = false;        // entries_ has it among its readers
   bool taken_back_ = false;          // what was read is worth nothing: the job is about to end
 };
 
