@@ -304,7 +304,7 @@ bool Engine::pass_steps() {
   const StepWindow& window = pipeline_.window();
   const bool next_waits = steps_over(window) != stood && window.begun() > window.finished();
   return !next_waits && group_.compute().under_way() == 0 && !outbox_.needs_pass() &&
-         !outbox_.lending().to_read() && !outbox_.has_news() && !seldom_calls_.devices_busy();
+         !outbox_.lending().to_read() && !outbox_.has_news() && seldom_calls_.at_rest();
 }
 
 // True: there was nothing but steps.
