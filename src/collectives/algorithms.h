@@ -22,6 +22,7 @@
 
 #include "base/check.h"
 #include "collectives/allreduce.h"
+#include "message/lending.h"
 #include "planner/plan.h"
 
 namespace parallax {
@@ -63,10 +64,13 @@ struct DenseAlgorithm {
 };
 
 // Up to so many bytes of sums that a rank takes in, of so many ranks: beyond, messages and sums
-// that are more outweigh a round spared on any machine, and on boards two ranks take as long either
-// way (docs/adr/0063). What is managed has no share to spare: owners' norms and placements are of
-// their own ranges.
+// that are more outweigh a round spared on any machine. What is managed has no share to spare:
+// owners' norms and placements are of their own ranges.
 inline constexpr uint64_t kOneshotBytesMax = 32 * 1024;
+// Of two ranks of one host, which have a core each as a rule: from here on what they lend each
+// other goes back as it is summed, faster than by boards, and what they do not takes as long either
+// way (docs/adr/0107).
+inline constexpr uint64_t kOneshotOfTwoBytesEnd = kReturnedBytesMin;
 // Between hosts a round is longer: two of them, 64 KiB, plain, 35 to 44 us for 37 to 51.
 inline constexpr uint64_t kOneshotBetweenBytesMax = 64 * 1024;
 inline constexpr uint32_t kOneshotRanksMax = 8;
@@ -105,6 +109,14 @@ inline uint32_t halving_rounds(const DenseShape& shape) {
   return 2 * (inside + beyond + static_cast<uint32_t>(std::bit_width(shape.hosts)) - 1);
 }
 
+// Where hosts have several ranks, what crosses must be summed first.
+inline bool suits_oneshot(const DenseShape& shape) {
+  const uint64_t bytes = shape.elements * shape.element_bytes;
+  const uint64_t taken_in = bytes * (shape.ranks - 1);
+  if (shape.hosts > 1) return shape.hosts == shape.ranks && taken_in <= kOneshotBetweenBytesMax;
+  return shape.ranks == 2 ? bytes < kOneshotOfTwoBytesEnd : taken_in <= kOneshotBytesMax;
+}
+
 // What only the direct one is for: sums in order, to the owners alone, of hosts, of nothing. And
 // what takes three hosts to be another thing.
 inline bool is_for_all(const DenseShape& shape) {
@@ -115,12 +127,8 @@ inline constexpr uint32_t kOthersHostsMin = 3;
 inline constexpr DenseAlgorithm kDenseAlgorithms[] = {
     {"oneshot", "from every rank to every other, each of which sums all",
      [](const DenseShape& shape) {
-       // Where hosts have several ranks, what crosses must be summed first.
-       const bool flat = shape.hosts == 1 || shape.hosts == shape.ranks;
-       return flat && shape.ranks > 1 && shape.ranks <= kOneshotRanksMax && shape.held &&
-              shape.elements * shape.element_bytes * (shape.ranks - 1) <=
-                  (shape.hosts == 1 ? kOneshotBytesMax : kOneshotBetweenBytesMax) &&
-              shape.returned && !shape.of_hosts;
+       return shape.ranks > 1 && shape.ranks <= kOneshotRanksMax && shape.held &&
+              suits_oneshot(shape) && shape.returned && !shape.of_hosts;
      },
      allreduce_oneshot, [](const DenseShape& shape) { return shape.ranks > 1 ? 1u : 0u; }, false,
      Growth::kNone},
