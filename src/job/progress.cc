@@ -46,6 +46,8 @@ Status Progress::start(JobGroups& groups, bool manual, const SpinOptions& spin) 
     transport_fd = transport_.wait_fd();
   }
   PARALLAX_RETURN_IF_ERROR(waiter_set_.open(transport_fd));
+  // Between hosts calls leave what they send to a thread that looks soon (followed_soon.h).
+  if (groups.whole().options().view.hosts.ranks_of.size() == 1) parking_.rest_longer();
   if (manual) return {};
   PARALLAX_RETURN_IF_ERROR(thread_set_.open(transport_fd));
   PARALLAX_RETURN_IF_ERROR(start_thread(&thread_, [this] { thread_main(); }));
@@ -157,7 +159,8 @@ bool Progress::move_for(std::span<Request* const> requests, Move move) {
 // A pass.
 bool Progress::pass_for(std::span<Request* const> requests, int64_t* began_ns) {
   const MutexLock lock(engine_mutex_);
-  const bool moved = move_for(requests, [this]() PARALLAX_REQUIRES(engine_mutex_) { return run(); });
+  const bool moved =
+      move_for(requests, [this]() PARALLAX_REQUIRES(engine_mutex_) { return run(); });
   *began_ns = groups_->whole().passed_ns();
   return moved;
 }
@@ -167,8 +170,8 @@ bool Progress::glance(std::span<Request* const> requests, int64_t* now_ns) {
   const MutexLock lock(engine_mutex_);
   const SumEnvironment environment;
   const Binding::Scope memory(binding_);
-  const bool moved = move_for(
-      requests, [this]() PARALLAX_REQUIRES(engine_mutex_) { return groups_->glance(); });
+  const bool moved =
+      move_for(requests, [this]() PARALLAX_REQUIRES(engine_mutex_) { return groups_->glance(); });
   *now_ns = groups_->whole().passed_ns();
   return moved && all_done(requests);
 }

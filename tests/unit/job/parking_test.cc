@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace parallax {
 namespace {
 
@@ -60,6 +62,57 @@ TEST_F(ParkingTest, CallersThatComeAndGoRingNobodyAndKeepItResting) {
     for (int wait = 0; wait < 100; ++wait) EXPECT_FALSE(wait_for(kRestNs / 100));
     ASSERT_EQ(next(), Thread::kRests);
   }
+}
+
+// How long the rests are while callers wait, so often each millisecond.
+std::vector<int64_t> rests_beside(Parking& parking, int waits_a_ms, int count) {
+  int64_t now_ns = 1'000'000'000;
+  std::vector<int64_t> rests;
+  for (int i = 0; i < count; ++i) {
+    EXPECT_EQ(parking.next(now_ns, false), Thread::kRests);
+    const int64_t began_ns = now_ns;
+    while (now_ns < parking.wake_ns()) {
+      parking.came();
+      now_ns += kRestNs / waits_a_ms;
+      EXPECT_FALSE(parking.left(now_ns, true));
+    }
+    rests.push_back((now_ns - began_ns) / kRestNs);
+  }
+  return rests;
+}
+
+TEST_F(ParkingTest, WhileCallersComeOftenRestsGrowWhereTheyMay) {
+  const std::vector<int64_t> same(7, 1), grown = {1, 2, 4, 8, 16, 16, 16};
+  for (const bool longer : {false, true}) {
+    for (const int waits_a_ms : {5, 10, 100}) {
+      Parking parking;
+      if (longer) parking.rest_longer();
+      parking.came();
+      parking.left(1'000'000'000, true);
+      EXPECT_EQ(rests_beside(parking, waits_a_ms, 7), longer && waits_a_ms >= 10 ? grown : same)
+          << waits_a_ms << " waits a millisecond";
+    }
+  }
+}
+
+TEST_F(ParkingTest, ALongRestIsFollowedByAShortOneWhereNobodyCame) {
+  parking_.rest_longer();
+  wait_for(10);
+  rests_beside(parking_, 100, 5);
+  now_ns_ = parking_.wake_ns();
+  ASSERT_EQ(next(), Thread::kRests);
+  EXPECT_EQ(parking_.wake_ns() - now_ns_, Parking::kRestNsMax);
+  wait_for(10);
+  now_ns_ += kRestNs - 1;
+  EXPECT_EQ(next(), Thread::kRests) << "woken too soon";
+  now_ns_ += kRestNs;
+  EXPECT_EQ(next(), Thread::kAwake) << "nobody has come for a moment";
+  wait_for(10);
+  ASSERT_EQ(next(), Thread::kRests);
+  now_ns_ = parking_.wake_ns();
+  wait_for(10);
+  ASSERT_EQ(next(), Thread::kRests);
+  EXPECT_LE(parking_.wake_ns() - now_ns_, kRestNs) << "one caller in a whole rest";
 }
 
 TEST_F(ParkingTest, AMomentAfterTheLastCallerItDrives) {
