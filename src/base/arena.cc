@@ -42,9 +42,10 @@ Status Arena::reserve(size_t bytes) {
   return {};
 }
 
-Status Arena::reserve_sealed(size_t bytes) {
+Status Arena::reserve_sealed(size_t bytes, SealedMemory::Writers writers) {
   PARALLAX_CHECK(base_ == nullptr);
-  PARALLAX_RETURN_IF_ERROR(SealedMemory::make(std::max(bytes, kArenaAlignmentBytes), &sealed_));
+  PARALLAX_RETURN_IF_ERROR(
+      SealedMemory::make(std::max(bytes, kArenaAlignmentBytes), &sealed_, writers));
   Binding::place_reserved(sealed_.base(), sealed_.mapped_bytes());
   base_ = static_cast<std::byte*>(sealed_.base());
   reserved_bytes_ = bytes;

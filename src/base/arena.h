@@ -35,7 +35,8 @@ class Arena {
   // Reserves `bytes` of zeroed address space and starts over. LIMIT when the kernel refuses.
   Status reserve(size_t bytes);
   // The same in pages that other processes can be let map.
-  Status reserve_sealed(size_t bytes);
+  Status reserve_sealed(size_t bytes,
+                        SealedMemory::Writers writers = SealedMemory::Writers::kOwner);
   // The same out of what is left of another arena, which outlives this one.
   void reserve_in(Arena& other, size_t bytes);
   // What it lies in, where other processes can be let map that; else null.

@@ -16,26 +16,40 @@ bool HostStaging::is_read_by_neighbours() const {
   return lending_.may_share() && columns_.locals().size() > 1 && chunks_.size() < kChunksMax;
 }
 
+// Null: it would be this rank's alone.
+HostStaging::Chunk* HostStaging::add_chunk(uint64_t bytes, SealedMemory::Writers writers) {
+  if (!is_read_by_neighbours()) return nullptr;
+  auto chunk = std::make_unique<Chunk>();
+  if (!chunk->arena.reserve_sealed(bytes, writers).ok()) return nullptr;
+  const SealedMemory& pages = *chunk->arena.sealed();
+  const auto* const base = static_cast<const std::byte*>(pages.base());
+  if (!lending_.share({base, pages.mapped_bytes(), pages.fd()})) return nullptr;
+  chunk->buffer = lending_.place_of(base, 1).buffer;
+  return chunks_.emplace_back(std::move(chunk)).get();
+}
+
 void HostStaging::add(std::span<const uint64_t> block_bytes) {
   const size_t first = blocks_.size();
   blocks_.resize(first + block_bytes.size());
   const uint64_t bytes = std::accumulate(
       block_bytes.begin(), block_bytes.end(), uint64_t{0},
       [](uint64_t sum, uint64_t block) { return sum + 2 * Arena::bytes_for<std::byte>(block); });
-  if (bytes == 0 || !is_read_by_neighbours()) return;
-  auto chunk = std::make_unique<Chunk>();
-  if (!chunk->arena.reserve_sealed(bytes).ok()) return;
-  const SealedMemory& pages = *chunk->arena.sealed();
-  const auto* const base = static_cast<const std::byte*>(pages.base());
-  if (!lending_.share({base, pages.mapped_bytes(), pages.fd()})) return;
-  chunk->buffer = lending_.place_of(base, 1).buffer;
+  if (bytes == 0) return;
+  Chunk* const chunk = add_chunk(bytes, SealedMemory::Writers::kOwner);
+  if (chunk == nullptr) return;
   for (size_t i = 0; i < block_bytes.size(); ++i) {
     if (block_bytes[i] == 0) continue;
     Blocks& blocks = blocks_[first + i];
-    blocks.chunk = chunk.get();
+    blocks.chunk = chunk;
     for (auto& block : blocks.of_steps) block = chunk->arena.take<std::byte>(block_bytes[i]);
   }
-  chunks_.push_back(std::move(chunk));
+}
+
+void HostStaging::add_slab(uint64_t bytes) {
+  if (!slabs_[0].empty()) return;
+  Chunk* const chunk = add_chunk(2 * bytes, SealedMemory::Writers::kAll);
+  if (chunk == nullptr) return;
+  for (auto& slab : slabs_) slab = chunk->arena.take<std::byte>(bytes);
 }
 
 std::span<std::byte> HostStaging::block(uint32_t variable, uint64_t step) const {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // HostStaging: memory of a rank in which the ranks of its host read what it pushes (host_rows.h):
 // of each variable with row ids a block for each of the two steps under way, in chunks of a commit
-// each. What the kernel, a bound or the transport refuses is not here: its rows lie in memory of
-// their exchange, and go by messages.
+// each; and a slab of each of these steps for dense slices that lie in memory which nobody else
+// maps (group/lent_runs.h). What the kernel, a bound or the transport refuses is not here: its rows
+// lie in memory of their exchange, and go by messages.
 //
 // A block is written by its rank alone, from the time on that the rank may start the step, and read
 // by those whom the rank has told where it lies, until the step is decided; of rows that stay where
@@ -38,6 +39,12 @@ class HostStaging {
   // Of the variables that one more commit brings, in the order of their numbers: the bytes of a
   // block of each, 0 for those without row ids.
   void add(std::span<const uint64_t> block_bytes);
+
+  // Once, so many bytes for each of the two steps under way, whole pages, which ranks of the host
+  // may write, too.
+  void add_slab(uint64_t bytes);
+  // That of a step; empty: there is none.
+  std::span<std::byte> slab(uint64_t step) const { return slabs_[step & 1]; }
 
   // A variable's block of a step, aligned to a cache line; empty: it has none here.
   std::span<std::byte> block(uint32_t variable, uint64_t step) const;
@@ -78,11 +85,13 @@ class HostStaging {
   };
 
   bool is_read_by_neighbours() const;
+  Chunk* add_chunk(uint64_t bytes, SealedMemory::Writers writers);
 
   const Columns& columns_;
   Lending& lending_;
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<Blocks> blocks_;  // by variable
+  std::array<std::span<std::byte>, 2> slabs_;
   std::array<LeantStep, 2> leant_;
 };
 

@@ -3,6 +3,7 @@
 #include "engine/contribution_calls.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <string>
 
@@ -224,8 +225,12 @@ void ContributionCalls::start(Request& request) {
   for (size_t i = 0; i < request.slices.size(); ++i) {
     if (i == run_end) run = run_from(request, i, &run_end);
     if (i == settled && request.kind == RequestKind::kReduce) {
-      const LentRuns::Given given = pipeline_.runs().give(
-          request.step, std::span(request.slices).subspan(i, run_end - i), run, &request.pending);
+      const auto left = std::span(request.slices).subspan(i);
+      const size_t staged = pipeline_.runs().stage(request.step, left, &request.pending);
+      const LentRuns::Given given =
+          staged > 0
+              ? LentRuns::Given{.count = staged, .together = true}
+              : pipeline_.runs().give(request.step, left.first(run_end - i), run, &request.pending);
       settled += given.count;
       together = given.together;
     }
@@ -358,8 +363,17 @@ void ContributionCalls::hand_back(Request& reduce) {
     }
     reduce.slice_done[i] = 1;
     if (i == reduce.slices_done) ++reduce.slices_done;
-    results_.give(runtime, exchange.whole(reduce.step), slice, &reduce.rows[i]);
+    give(runtime, exchange.whole(reduce.step), slice, &reduce.rows[i]);
   }
+}
+
+void ContributionCalls::give(const VariableRuntime& runtime, const ReducedGradient& whole,
+                             const PullSlice& slice, RowsResult* rows) {
+  if (slice.staged == nullptr) return results_.give(runtime, whole, slice, rows);
+  PullSlice there = slice;
+  there.into = slice.staged;
+  results_.give(runtime, whole, there, rows);
+  std::memcpy(slice.into, slice.staged, runtime.variable->elements() * bytes_of_dtype(slice.dtype));
 }
 
 }  // namespace parallax

@@ -97,6 +97,8 @@ class ContributionCalls {
   ByteRange run_from(const Request& request, size_t first, size_t* end) const;
   void contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
                       uint32_t* pending);
+  void give(const VariableRuntime& runtime, const ReducedGradient& whole, const PullSlice& slice,
+            RowsResult* rows);
   void hand_back(Request& reduce);
 
   Group& group_;

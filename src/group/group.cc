@@ -107,7 +107,25 @@ std::vector<uint64_t> staged_bytes(std::span<const std::unique_ptr<VariableRunti
   return bytes;
 }
 
+// Of a step.
+constexpr uint64_t kSlabBytes = 1024 * 1024;
+
+// One of them may be given in memory that ranks of the host don't map, and is summed by all of
+// them.
+bool has_shared_sum(std::span<const std::unique_ptr<VariableRuntime>> runtimes) {
+  return std::any_of(runtimes.begin(), runtimes.end(), [](const auto& runtime) {
+    const Variable& variable = *runtime->variable;
+    return !variable.managed() && !variable.ids_declared() &&
+           variable.elements() * bytes_of_dtype(variable.dtype) >= kReturnedBytesMin;
+  });
+}
+
 }  // namespace
+
+// Where a bound is set, memory is for what needs it.
+bool Group::stages(std::span<const std::unique_ptr<VariableRuntime>> added) const {
+  return entries_->usable() && options_.memory_max_bytes == 0 && has_shared_sum(added);
+}
 
 Status Group::add(std::span<const Variable* const> variables, uint64_t finished) {
   entries_->find_boards();
@@ -119,6 +137,7 @@ Status Group::add(std::span<const Variable* const> variables, uint64_t finished)
   }
   const auto added = std::span(runtimes_).subspan(first);
   staging_->add(staged_bytes(added));
+  if (stages(added)) staging_->add_slab(kSlabBytes);
   const Plan plan = initial_plan(facts(), topology(), options_.plan_mode);
   for (const auto& each : added) {
     VariableRuntime& runtime = *each;

@@ -69,11 +69,12 @@ void sum_beside(std::byte* own, std::span<std::byte* const> others, uint64_t off
 }  // namespace
 
 LentRuns::LentRuns(const Columns& columns, const Runtimes& runtimes, Outbox& outbox,
-                   Entries& entries)
+                   Entries& entries, const HostStaging& staging)
     : columns_(columns),
       runtimes_(runtimes),
       outbox_(outbox),
       entries_(entries),
+      staging_(staging),
       notes_(columns, entries),
       usable_(columns.host_count() == 1 && columns.world() > 1 && outbox.lending().may_share()),
       others_(columns.world()),
@@ -108,6 +109,7 @@ void LentRuns::open(uint64_t step) {
   Step& opened = at(step);
   opened.step = step;
   opened.reads_notes = false;
+  opened.staged_bytes = 0;
   if (awaits_notes_ && !at(step + 1).reads_notes) {
     awaits_notes_ = false;
     entries_.forget(this);
@@ -177,16 +179,33 @@ LentRuns::Given LentRuns::give(uint64_t step, std::span<const PullSlice> slices,
   const size_t count = whole.first > 0 ? 0 : count_run(step, slices, whole.end, &alignment);
   if (count == 0) return {.count = 1};
   const uint64_t bytes = bytes_of(alignment.bits(), first, first + static_cast<uint32_t>(count));
+  if (!reaches_all(values, bytes)) return {.count = count};
+  lend(step, slices.first(count),
+       {.values = slices[0].values, .alignment = alignment.bits(), .borrowed = borrowed}, pending);
+  return {.count = count, .together = true};
+}
+
+// All others read and write there.
+bool LentRuns::reaches_all(const std::byte* values, uint64_t bytes) const {
   for (uint32_t rank = 0; rank < columns_.world(); ++rank) {
     if (rank == columns_.rank()) continue;
-    if (lending.place_for(rank, values, bytes).buffer == 0) return {.count = count};
+    if (outbox_.lending().place_for(rank, values, bytes).buffer == 0) return false;
   }
-  const auto parts = static_cast<uint32_t>(count);
-  const ByteRange pages = lending.pages_of(start, values, {.first = 0, .end = bytes});
+  return true;
+}
+
+void LentRuns::lend(uint64_t step, std::span<const PullSlice> slices, const Place& place,
+                    uint32_t* pending) {
+  Lending& lending = outbox_.lending();
+  const uint32_t first = slices[0].variable;
+  const auto parts = static_cast<uint32_t>(slices.size());
+  const uint64_t bytes = bytes_of(place.alignment, first, first + parts);
+  const BufferPlace start = lending.place_of(place.values, bytes);
+  const ByteRange pages = lending.pages_of(start, place.values, {.first = 0, .end = bytes});
   const RunNote note = {.kind = RunNote::Kind::kLent,
                         .first = first,
                         .count = parts,
-                        .alignment_bits = alignment.bits(),
+                        .alignment_bits = place.alignment,
                         .place = start,
                         .bytes = bytes};
   for (uint32_t to = 0; to < columns_.world(); ++to) {
@@ -198,26 +217,69 @@ LentRuns::Given LentRuns::give(uint64_t step, std::span<const PullSlice> slices,
   read_notes(given);
   const OwnRun own = {.first = first,
                       .end = first + parts,
-                      .alignment = alignment.bits(),
+                      .alignment = place.alignment,
                       .next = first,
                       .priority = most_urgent(first, first + parts),
-                      .values = slices[0].values};
+                      .values = place.values};
   const auto behind = std::find_if(given.own.begin(), given.own.end(), [&own](const OwnRun& each) {
     return each.priority < own.priority ||
            (each.priority == own.priority && each.first > own.first);
   });
   given.own.insert(behind, own);
-  for (const PullSlice& slice : slices.first(count)) {
+  for (const PullSlice& slice : slices) {
+    std::byte* const values = place.values + offset_in(place.alignment, first, slice.variable);
     member(step, slice.variable)
         ->hold(step,
-               {.elements = {slice.values, slice.dtype},
+               {.elements = {values, slice.dtype},
                 .lasting = true,
-                .borrowed = borrowed,
-                .result = {slice.values, slice.dtype}},
+                .borrowed = place.borrowed,
+                .result = {values, slice.dtype}},
                pending);
   }
   lending.wake(this, own.priority);
-  return {.count = count, .together = true};
+}
+
+bool LentRuns::goes_staged(uint64_t step, const PullSlice& slice) const {
+  if (slice.more || slice.way != SliceWay::kItself || slice.arriving != nullptr) return false;
+  if (slice.leaving != nullptr || at(step).ways[slice.variable] != Way::kOpen) return false;
+  if (slice.dtype != runtimes_[slice.variable]->variable->dtype) return false;
+  if (member(step, slice.variable) == nullptr) return false;
+  return slice.into != slice.values || outbox_.lending().place_of(slice.values, 1).buffer == 0;
+}
+
+size_t LentRuns::stage(uint64_t step, std::span<PullSlice> slices, uint32_t* pending) {
+  constexpr uint32_t kAlignmentBits = std::bit_width(kLineBytes) - 1;
+  const std::span<std::byte> slab = usable_ ? staging_.slab(step) : std::span<std::byte>();
+  if (slab.empty() || !notes_.usable()) return 0;
+  Step& given = at(step);
+  const uint64_t most = columns_.world() == 2 ? kStagedOfTwoBytesMax : slab.size();
+  const uint64_t room = std::min(slab.size() - given.staged_bytes, most);
+  const uint32_t first = slices[0].variable;
+  uint32_t count = 0;
+  while (count < slices.size() && slices[count].variable == first + count &&
+         goes_staged(step, slices[count]) &&
+         bytes_of(kAlignmentBits, first, first + count + 1) <= room) {
+    ++count;
+  }
+  if (count == 0) return 0;
+  const uint64_t bytes = bytes_of(kAlignmentBits, first, first + count);
+  const auto at_slab = slab.subspan(given.staged_bytes, bytes);
+  if (!reaches_all(at_slab.data(), bytes)) return 0;
+  const auto staged = slices.first(count);
+  for (PullSlice& slice : staged) {
+    slice.staged = at_slab.data() + offset_in(kAlignmentBits, first, slice.variable);
+    std::memcpy(slice.staged, slice.values, offset_in(0, slice.variable, slice.variable + 1));
+  }
+  // Others may write to whole pages.
+  constexpr uint64_t kPageBytesMax = 64 * 1024;
+  const uint64_t used = (bytes + kPageBytesMax - 1) / kPageBytesMax * kPageBytesMax;
+  given.staged_bytes = std::min<uint64_t>(given.staged_bytes + used, slab.size());
+  lend(step, staged,
+       {.values = at_slab.data(),
+        .alignment = kAlignmentBits,
+        .borrowed = ByteRange::at(at_slab.data(), std::min<uint64_t>(used, slab.size()))},
+       pending);
+  return count;
 }
 
 // ---- what goes alone

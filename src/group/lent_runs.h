@@ -26,6 +26,11 @@
 // ranks are to be added in their order, or numbers are narrower than their sums, totals are made
 // beside the addends, a piece at a time that stays in the first cache.
 //
+// Slices that lie in memory of the caller alone are copied into a slab of the step that the ranks
+// of the host map (HostStaging), side by side, and go in a run there, up to kStagedBytesMax: the
+// total is copied from there to the caller. That is a copy more than a message takes, and some
+// thousand instructions less.
+//
 // Slices of which a part shares a page with something else than the call's own slices go alone: see
 // message/lending.h. Notes are read from when this rank gives a variable of a step, or hears that
 // one goes alone, until it has finished the step, which it does not before it has read all; and
@@ -46,6 +51,7 @@
 #include "base/byte_range.h"
 #include "collectives/entries.h"
 #include "collectives/exchange.h"
+#include "collectives/host_staging.h"
 #include "collectives/run_member.h"
 #include "group/run_notes.h"
 #include "group/variable_runtime.h"
@@ -92,12 +98,17 @@ struct LentRunPart {
   uint64_t alignment_bits = 0;
 };
 
+// Of a call, of two ranks: beyond, the two copies outweigh what messages cost. Of more, as far as
+// the slab goes.
+inline constexpr uint64_t kStagedOfTwoBytesMax = 256 * 1024;
+
 class LentRuns final : private LentReader, private EntryReader {
  public:
   using Runtimes = std::vector<std::unique_ptr<VariableRuntime>>;
 
   // All outlive this.
-  LentRuns(const Columns& columns, const Runtimes& runtimes, Outbox& outbox, Entries& entries);
+  LentRuns(const Columns& columns, const Runtimes& runtimes, Outbox& outbox, Entries& entries,
+           const HostStaging& staging);
   LentRuns(const LentRuns&) = delete;
   LentRuns& operator=(const LentRuns&) = delete;
   ~LentRuns() {
@@ -119,6 +130,11 @@ class LentRuns final : private LentReader, private EntryReader {
   // that each goes alone. *pending counts the loans.
   Given give(uint64_t step, std::span<const PullSlice> slices, const ByteRange& borrowed,
              uint32_t* pending);
+
+  // The same of slices that lie where nobody else reads: copies as many as go together, and as
+  // there is room for, side by side to where all do, which `staged` of each says then. Returns how
+  // many.
+  size_t stage(uint64_t step, std::span<PullSlice> slices, uint32_t* pending);
 
   // It comes, or goes, otherwise than in a run. False: what was lent of it does not fit.
   [[nodiscard]] bool goes_alone(uint64_t step, uint32_t variable) {
@@ -159,6 +175,7 @@ class LentRuns final : private LentReader, private EntryReader {
     std::vector<OwnRun> own;             // the most urgent first, of one priority ascending
     bool any = false;                    // of either
     bool reads_notes = false;
+    uint64_t staged_bytes = 0;  // of the slab, in use
   };
 
   // Of a variable: what this rank sums of it.
@@ -175,6 +192,16 @@ class LentRuns final : private LentReader, private EntryReader {
   RunMember* member(uint64_t step, uint32_t variable) const;
   int32_t most_urgent(uint32_t first, uint32_t end) const;
   bool goes_in_run(uint64_t step, const PullSlice& slice) const;
+  bool goes_staged(uint64_t step, const PullSlice& slice) const;
+  bool reaches_all(const std::byte* values, uint64_t bytes) const;
+  // Where a run of this rank lies, and what the call borrows around it.
+  struct Place {
+    std::byte* values = nullptr;
+    uint32_t alignment = 0;  // in bits
+    ByteRange borrowed;
+  };
+  void lend(uint64_t step, std::span<const PullSlice> slices, const Place& place,
+            uint32_t* pending);
   size_t count_run(uint64_t step, std::span<const PullSlice> slices, uint64_t bytes_max,
                    RunAlignment* alignment) const;
   // From the first variable of such a run to another one; and all bytes of it.
@@ -208,6 +235,7 @@ class LentRuns final : private LentReader, private EntryReader {
   const Runtimes& runtimes_;
   Outbox& outbox_;
   Entries& entries_;
+  const HostStaging& staging_;
   RunNotes notes_;
   const bool usable_;
   // By alignment, in bits, and variable: bytes of all before it, each filled up to a multiple.

@@ -107,7 +107,8 @@ class StepPipeline {
         states_(window_.depth()),
         all_votes_(parts.group, parts.outbox, ballots_),
         runs_(std::make_unique<LentRuns>(parts.group.columns(), parts.group.runtimes(),
-                                         parts.outbox, parts.group.entries())) {}
+                                         parts.outbox, parts.group.entries(),
+                                         parts.group.staging())) {}
 
   // A commit is under way, between steps, and the group has its variables: makes room for them.
   void add_variables();

@@ -62,6 +62,9 @@ struct PullSlice {
   uint32_t after = 0;
   // Push, reduce: its values are still on their way to where they lie; null: they are there.
   ArrivingElements* arriving = nullptr;
+  // Reduce, dense: where its values were copied to, and where their aggregate comes instead of
+  // `into`; null: nowhere.
+  std::byte* staged = nullptr;
   // Pull, and reduce without row ids: told which rows, or elements, of the result are there, where
   // they leave before all are; null: nobody asks.
   const LeavingElements* leaving = nullptr;
