@@ -54,6 +54,7 @@ struct RunsLayout {
   uint64_t seed = 1;
   bool deterministic = false;
   bool lends = true;
+  uint64_t memory_max_bytes = 0;
   bool writes = true;
   uint32_t slow_percent = 30;
   std::vector<int32_t> priorities = {};  // by variable; none: 0
@@ -79,6 +80,7 @@ class RunsWorld {
         world_({.hosts = std::vector<uint32_t>(layout.ranks),
                 .deterministic = layout.deterministic,
                 .seed = layout.seed,
+                .memory_max_bytes = layout.memory_max_bytes,
                 .slow_percent = layout.slow_percent,
                 .lenders = &host_}) {
     for (const uint64_t elements : layout.elements) {
@@ -202,15 +204,18 @@ class RunsWorld {
   }
   std::vector<SaidSection> take_said() { return std::exchange(said_, {}); }
 
-  // One call of all at every rank; the statuses of reduce and step_end, of all ranks.
-  std::vector<Status> run_whole_step() {
+  // One call of all at every rank, of those from `apart_from` on out of memory that is not lent;
+  // the statuses of reduce and step_end, of all ranks.
+  std::vector<Status> run_whole_step(uint32_t apart_from = UINT32_MAX) {
     std::vector<Request*> requests;
     for (uint32_t rank = 0; rank < layout_.ranks; ++rank) {
       StepCalls& calls = world_.engine(rank).step_calls();
       uint64_t step = 0;
       EXPECT_TRUE(calls.begin(&step).ok());
       std::vector<parallax_slice_t> slices;
-      for (uint32_t i = 0; i < variables(); ++i) slices.push_back(slice(rank, i));
+      for (uint32_t i = 0; i < variables(); ++i) {
+        slices.push_back(slice(rank, i, rank >= apart_from));
+      }
       EXPECT_TRUE(calls.reduce(step, slices, &requests.emplace_back()).ok());
       EXPECT_TRUE(calls.end(step, end_options(1), &requests.emplace_back()).ok());
     }

@@ -72,6 +72,31 @@ TEST_F(HostStagingTest, EachVariableHasTwoBlocks) {
   EXPECT_TRUE(memory().shared.empty());
 }
 
+// Given a slab, expect one for each of two steps, in whole pages that overlap with no block, made
+// once.
+TEST_F(HostStagingTest, AStepHasASlab) {
+  start({0, 0});
+  EXPECT_TRUE(staging().slab(1).empty());
+  const std::vector<uint64_t> blocks = {100};
+  staging().add(blocks);
+  staging().add_slab(8192);
+  staging().add_slab(16384);
+  ASSERT_EQ(memory().shared.size(), 2u);
+  std::set<std::byte*> taken;
+  for (const uint64_t step : {7, 8}) {
+    const std::span<std::byte> slab = staging().slab(step);
+    ASSERT_EQ(slab.size(), 8192u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(slab.data()) % bytes_of_page(), 0u);
+    EXPECT_EQ(slab.data(), staging().slab(step + 2).data());
+    for (std::byte& byte : slab) EXPECT_TRUE(taken.insert(&byte).second);
+    for (std::byte& byte : staging().block(0, step)) EXPECT_TRUE(taken.insert(&byte).second);
+  }
+  EXPECT_EQ(staging().reserved_bytes(), staging().reserved_bytes(0) + 2 * 8192);
+  start({0, 1});
+  staging().add_slab(8192);
+  EXPECT_TRUE(staging().slab(1).empty()) << "nobody reads it";
+}
+
 // Given nobody to read it, or a transport that shares no more, expect no blocks.
 TEST_F(HostStagingTest, WhatIsRefusedHasNoBlocks) {
   const std::vector<uint64_t> bytes = {100};
