@@ -27,6 +27,13 @@
 namespace parallax::testkit {
 
 inline constexpr uint64_t kPageBytes = 4096;
+inline constexpr uint64_t kBoardsSeed = 2;  // an even one: there are boards
+
+inline std::set<uint32_t> all_of(uint32_t ranks) {
+  std::set<uint32_t> all;
+  for (uint32_t rank = 0; rank < ranks; ++rank) all.insert(rank);
+  return all;
+}
 
 // Memory of a rank in whole pages, which all of its host may map: so many bytes, and what fills up
 // the last page.
@@ -79,8 +86,8 @@ class RunsWorld {
         host_(layout.ranks),
         world_({.hosts = std::vector<uint32_t>(layout.ranks),
                 .deterministic = layout.deterministic,
-                .seed = layout.seed,
                 .memory_max_bytes = layout.memory_max_bytes,
+                .seed = layout.seed,
                 .slow_percent = layout.slow_percent,
                 .lenders = &host_}) {
     for (const uint64_t elements : layout.elements) {

@@ -14,12 +14,6 @@
 namespace parallax::testkit {
 namespace {
 
-std::set<uint32_t> all_of(uint32_t ranks) {
-  std::set<uint32_t> all;
-  for (uint32_t rank = 0; rank < ranks; ++rank) all.insert(rank);
-  return all;
-}
-
 void expect_step(RunsWorld& world, uint32_t ranks, uint64_t step) {
   world.fill(step);
   for (const Status& status : world.run_whole_step()) ASSERT_TRUE(status.ok()) << status.message();

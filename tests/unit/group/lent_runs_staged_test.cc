@@ -13,14 +13,6 @@
 namespace parallax::testkit {
 namespace {
 
-constexpr uint64_t kBoardsSeed = 2;  // an even one: there are boards
-
-std::set<uint32_t> all_of(uint32_t ranks) {
-  std::set<uint32_t> all;
-  for (uint32_t rank = 0; rank < ranks; ++rank) all.insert(rank);
-  return all;
-}
-
 uint64_t messages(const RunsWorld& world) {
   uint64_t count = 0;
   for (const SectionKind kind : {SectionKind::kLentRun, SectionKind::kRunSummed,

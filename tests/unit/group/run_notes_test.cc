@@ -110,8 +110,6 @@ TEST(RunNotes, WithoutBoardsThereAreNone) {
 
 // ---- runs
 
-constexpr uint64_t kBoardsSeed = 2;  // an even one: there are boards
-
 void expect_sums(RunsWorld& world, uint32_t ranks, uint64_t step) {
   std::set<uint32_t> all;
   for (uint32_t each = 0; each < ranks; ++each) all.insert(each);
