@@ -132,8 +132,8 @@ parallax_status_t parallax_query(parallax_job_t* job, parallax_job_info_t* info)
       seen.local_world = static_cast<uint32_t>(columns.locals().size());
       seen.variables = engine.variable_count();
       seen.committed = engine.committed() ? 1 : 0;
-      seen.step = engine.step();
-      seen.step_committed = engine.step_committed();
+      seen.step = engine.window().begun();
+      seen.step_committed = engine.window().finished();
       seen.job_rank = parallax::job_rank(columns.map(), columns.rank());
       seen.epoch = engine.options().view.epoch;
       seen.bytes_reserved = engine.reports().reserved_bytes();

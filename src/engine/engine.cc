@@ -14,8 +14,6 @@ namespace {
 constexpr int64_t kNoLeaseNs = kNever / 8;
 // Between two looks at copies whose end nobody told of.
 constexpr int64_t kAskDeviceNs = 20 * kNanosecondsPerMillisecond;
-// Beyond, who waits reads messages, too.
-constexpr int64_t kGlancesNs = kNanosecondsPerMillisecond / 10;
 // Of a communicator that forms or settles.
 constexpr int64_t kAskFormingNs = kNanosecondsPerMillisecond / 10;
 // For the end of a job: what launches may take at most.
@@ -204,7 +202,7 @@ bool Engine::run() {
   return guarded(failure_, group_, [this] {
     job_calls_.start_run();
     collective_calls_.rounds().start_run();
-    const int64_t now_ns = ran_ns_ = pass_.begin();
+    const int64_t now_ns = pass_.begin_run();
     // Before messages are read: time that this rank lost itself is not held against its peers.
     membership_.passed(now_ns);
     // Once more as that comes: behind it what lies on boards may soon be another part's.
@@ -224,9 +222,8 @@ bool Engine::run() {
 }
 
 bool Engine::glance() {
-  // By the call before. Messages and leases are for a run.
-  if (pass_.began_ns() - ran_ns_ > kGlancesNs) return false;
-  if (!pass_.settled() || !failure_.status().ok() || goodbye_.all_closing()) return false;
+  if (!pass_.settled() || !pass_.has_run_lately()) return false;
+  if (!failure_.status().ok() || goodbye_.all_closing()) return false;
   return guarded(failure_, group_, [this] {
     if (!group_.entries().look()) return false;
     pass_.begin();
@@ -262,10 +259,23 @@ uint64_t steps_over(const StepWindow& window) { return window.decided() + window
 
 // Until nothing moves: a loop, since messages to this rank itself come back at once. The bound only
 // keeps one pass from taking long; what is left is done by the next.
+//
+// Of steps that are given something while nothing else is under way, as most small ones are, once
+// is enough, unless it shows that there is more.
 void Engine::pass() {
   constexpr int kRoundsMax = 64;
   const StepWindow& window = pipeline_.window();
-  if (pass_.steps_alone() && pass_steps()) return pass_.settle(true);
+  if (pass_.steps_alone() && failure_.status().ok() && !phase_.closed()) {
+    const uint64_t stood = steps_over(window);
+    const Status steps = step_calls_.advance();
+    if (!steps.ok()) failure_.abort(steps);
+    group_.entries().flush();
+    const bool next_waits = steps_over(window) != stood && window.begun() > window.finished();
+    if (steps.ok() && !next_waits && group_.compute().under_way() == 0 && !outbox_.needs_pass() &&
+        !outbox_.lending().to_read() && !outbox_.take_news() && seldom_calls_.at_rest()) {
+      return pass_.settle(true);
+    }
+  }
   pass_.settle(false);
   for (int i = 0; i < kRoundsMax; ++i) {
     bool moved = false;
@@ -288,23 +298,6 @@ void Engine::pass() {
     const bool rests = steps_alone ? !seldom_calls_.devices_busy() : seldom_calls_.at_rest();
     return pass_.settle(rests && group_.compute().under_way() == 0);
   }
-}
-
-// Of steps that are given something while nothing else is under way, as most small ones are: once
-// through, and what they have said on boards is out. False: that was not all.
-bool Engine::pass_steps() {
-  if (!failure_.status().ok() || phase_.closed()) return false;
-  const uint64_t stood = steps_over(pipeline_.window());
-  const Status steps = step_calls_.advance();
-  group_.entries().flush();
-  if (!steps.ok()) {
-    failure_.abort(steps);
-    return false;
-  }
-  const StepWindow& window = pipeline_.window();
-  const bool next_waits = steps_over(window) != stood && window.begun() > window.finished();
-  return !next_waits && group_.compute().under_way() == 0 && !outbox_.needs_pass() &&
-         !outbox_.lending().to_read() && !outbox_.has_news() && seldom_calls_.at_rest();
 }
 
 // True: there was nothing but steps.

@@ -172,8 +172,7 @@ class Engine final : private Receiver {
   // Queries.
   const Status& failure() const { return failure_.status(); }
   FirstFailure& first_failure() { return failure_; }
-  uint64_t step() const { return pipeline_.window().begun(); }
-  uint64_t step_committed() const { return pipeline_.window().finished(); }
+  const StepWindow& window() const { return pipeline_.window(); }
   bool committed() const { return phase_.committed() && !phase_.closed(); }
   uint32_t variable_count() const { return registry_.size(); }
   const Columns& columns() const { return group_.columns(); }
@@ -208,14 +207,12 @@ class Engine final : private Receiver {
   }
   void dispatch(uint32_t from, const Section& section);
   void pass();
-  bool pass_steps();
   void finish_unborrowed(const Status& status);
   bool advance(bool* moved);
 
   const EngineOptions options_;
   Transport& transport_;
   PassState pass_;
-  int64_t ran_ns_ = 0;  // when the last run began
   Registry registry_;
   Membership membership_;
   PeerTraffic traffic_;

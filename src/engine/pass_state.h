@@ -18,6 +18,10 @@ class PassState {
   const Clock& clock() const { return clock_; }
   int64_t began_ns() const { return clock_.now_ns(); }
   int64_t begin() { return clock_.look(); }
+  // It reads messages and keeps leases.
+  int64_t begin_run() { return ran_ns_ = begin(); }
+  // One has, not long before the last pass.
+  bool has_run_lately() const { return began_ns() - ran_ns_ <= kLatelyNs; }
   int64_t now_ns() const { return real_.now_ns(); }
 
   // It has left nothing that another one would move.
@@ -43,9 +47,12 @@ class PassState {
  private:
   PassClock clock_;
   const Clock& real_;
+  static constexpr int64_t kLatelyNs = kNanosecondsPerMillisecond / 10;
+
   // For the next pass to look at.
   enum class Left : uint8_t { kNothing, kSteps, kAnything };
   Left left_ = Left::kAnything;
+  int64_t ran_ns_ = 0;
 };
 
 }  // namespace parallax

@@ -122,11 +122,6 @@ bool has_shared_sum(std::span<const std::unique_ptr<VariableRuntime>> runtimes) 
 
 }  // namespace
 
-// Where a bound is set, memory is for what needs it.
-bool Group::stages(std::span<const std::unique_ptr<VariableRuntime>> added) const {
-  return entries_->usable() && options_.memory_max_bytes == 0 && has_shared_sum(added);
-}
-
 Status Group::add(std::span<const Variable* const> variables, uint64_t finished) {
   entries_->find_boards();
   const size_t first = runtimes_.size();
@@ -137,7 +132,9 @@ Status Group::add(std::span<const Variable* const> variables, uint64_t finished)
   }
   const auto added = std::span(runtimes_).subspan(first);
   staging_->add(staged_bytes(added));
-  if (stages(added)) staging_->add_slab(kSlabBytes);
+  // Where a bound is set, memory is for what needs it.
+  const bool bounded = options_.memory_max_bytes != 0;
+  if (entries_->usable() && !bounded && has_shared_sum(added)) staging_->add_slab(kSlabBytes);
   const Plan plan = initial_plan(facts(), topology(), options_.plan_mode);
   for (const auto& each : added) {
     VariableRuntime& runtime = *each;

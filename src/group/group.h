@@ -156,7 +156,6 @@ class Group {
   template <typename Look>
   void look_at_arenas(const VariableRuntime& runtime, Look look) const;
   Status check_memory() const;
-  bool stages(std::span<const std::unique_ptr<VariableRuntime>> added) const;
 
   GroupOptions options_;
   const View view_;

@@ -297,7 +297,7 @@ bool Progress::wait_for(std::span<Request* const> requests, int64_t timeout_ns) 
   if (timeout_ns <= 0) return false;
   int64_t now_ns = 0;
   // The most of small steps.
-  bool done = glance(requests, &now_ns), drove = done;
+  bool done = glance(requests, &now_ns), drove = done, blocked = false;
   WaitEnd end = {.timeout_ns = std::min(timeout_ns, kNever / 2)};
   MutexLock lock(waiters_mutex_);
   parking_.came();
@@ -324,15 +324,16 @@ bool Progress::wait_for(std::span<Request* const> requests, int64_t timeout_ns) 
     }
     driving_ = drove = true;
     lock.unlock();
-    const uint64_t blocked = counters_.waits_blocked;
+    const uint64_t blocked_before = counters_.waits_blocked;
     done = drive(requests, &end, &now_ns);
     lock.lock();
-    // One drives at a time, so a load and a store will do: no bus is locked on a short wait's path.
-    if (counters_.waits_blocked == blocked) {
-      counters_.waits_spun.store(counters_.waits_spun.load(std::memory_order_relaxed) + 1,
-                                 std::memory_order_relaxed);
-    }
+    blocked |= counters_.waits_blocked != blocked_before;
     driving_ = false;
+  }
+  // With the mutex, so a load and a store will do: no bus is locked on a short wait's path.
+  if (drove && !blocked) {
+    counters_.waits_spun.store(counters_.waits_spun.load(std::memory_order_relaxed) + 1,
+                               std::memory_order_relaxed);
   }
   const bool thread_sleeps = parking_.left(now_ns, drove);
   // For the next waiter, which has to drive now.

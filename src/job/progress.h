@@ -125,7 +125,7 @@ class Progress {
 
   // For the stats.
   struct Counts {
-    uint64_t waits_spun = 0;     // drives of waiters that ended without a sleep in the kernel
+    uint64_t waits_spun = 0;     // waits that looked for themselves and ended without a sleep
     uint64_t waits_blocked = 0;  // sleeps of waiters in the kernel
     uint64_t thread_rests = 0;   // of the progress thread, after each of which it looks by itself
     uint64_t thread_sleeps = 0;  // its others: armed, or beside a long wait

@@ -71,7 +71,6 @@ class Outbox {
   // packed, which frees what it borrowed, or something came to this rank from itself. Control to
   // others is nothing that anyone waits for.
   bool take_news() { return std::exchange(news_, false); }
-  bool has_news() const { return news_; }
 
   // A message has left, and its send buffer is free (cookie from Receiver::on_sent). True: that
   // may be what somebody waits for, as one who lent what it carried.

@@ -118,7 +118,7 @@ class Member {
         stage_ = Stage::kPull;
         return;
       case Stage::kPull:
-        if (engine().step() == 2 && engine().variable_count() == 2) return commit_again();
+        if (engine().window().begun() == 2 && engine().variable_count() == 2) return commit_again();
         begin();
         return;
       case Stage::kPush:

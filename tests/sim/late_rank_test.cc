@@ -57,7 +57,7 @@ class Trainer final : public Actor {
   int64_t next_deadline_ns() const override {
     return std::min({engine_.next_deadline_ns(), compute_.next_ready_ns(), resume_ns_});
   }
-  bool over() const { return engine_.step_committed() == kSteps; }
+  bool over() const { return engine_.window().finished() == kSteps; }
   Engine& engine() { return engine_; }
 
  private:

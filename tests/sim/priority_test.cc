@@ -75,7 +75,7 @@ class Member final : public Actor {
     return std::min(
         {engine_.next_deadline_ns(), compute_.next_ready_ns(), waits ? small_at_ns_ : kNever});
   }
-  bool over() const { return engine_.step_committed() == 1; }
+  bool over() const { return engine_.window().finished() == 1; }
   // From the call on.
   double small_ms() const { return static_cast<double>(done_ns_[kSmall] - small_at_ns_) / kMs; }
   double large_ms() const { return static_cast<double>(done_ns_[kLarge] - small_at_ns_) / kMs; }

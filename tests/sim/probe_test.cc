@@ -64,7 +64,7 @@ class Member final : public Actor {
     const int64_t begins_ns = calls_.empty() ? begins_ns_ : kNever;
     return std::min({engine_.next_deadline_ns(), compute_.next_ready_ns(), begins_ns});
   }
-  bool over() const { return engine_.step_committed() == steps_; }
+  bool over() const { return engine_.window().finished() == steps_; }
   int64_t committed_ns() const { return committed_ns_; }
   nlohmann::json plan() const { return nlohmann::json::parse(engine_.reports().plan_json()); }
   const std::vector<std::vector<float>>& values() const { return values_; }

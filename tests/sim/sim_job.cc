@@ -194,8 +194,8 @@ void SimJob::judge_steps() {
   uint64_t most = 0;
   for (uint32_t rank = 0; rank < scenario_.world; ++rank) {
     if (!survivor(rank)) continue;
-    least = std::min(least, ranks_[rank]->engine().step_committed());
-    most = std::max(most, ranks_[rank]->engine().step_committed());
+    least = std::min(least, ranks_[rank]->engine().window().finished());
+    most = std::max(most, ranks_[rank]->engine().window().finished());
   }
   if (least != UINT64_MAX && most > least + 1) {
     verdict_.errors.push_back("survivors have committed steps " + std::to_string(least) + " and " +

@@ -126,7 +126,7 @@ TEST_F(EngineCalls, StepsBeginOneAfterAnother) {
                  "ended");
   EXPECT_REFUSED(engine().step_calls().pull(first, {}, &request_), PARALLAX_STATE, "ended");
   EXPECT_EQ(begin(), 2u);
-  EXPECT_EQ(engine().step_committed(), 1u);
+  EXPECT_EQ(engine().window().finished(), 1u);
 }
 
 TEST_F(EngineCalls, TwoStepsMayEndAThirdMayNotBegin) {

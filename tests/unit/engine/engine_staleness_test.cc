@@ -105,7 +105,7 @@ TEST_F(StaleEngine, StepsBeginAsFarAsItLetsBe) {
     for (int i = 0; i < 4; ++i) call_step(rank);
   }
   for (uint32_t rank = 0; rank < 3; ++rank) finish(rank);
-  EXPECT_EQ(world_->engine(0).step_committed(), 4u);
+  EXPECT_EQ(world_->engine(0).window().finished(), 4u);
 }
 
 // Asynchronously as far as there is room.
@@ -189,7 +189,7 @@ TEST_F(StaleEngine, RowsAreWholeWhileThreadsUpdateThem) {
       for (int turn = 0; turn < 200'000 && !all_called(); ++turn) {
         const auto rank = static_cast<uint32_t>(random.below(world_->size()));
         const bool may = called[rank] < kSteps &&
-                         called[rank] < world_->engine(rank).step_committed() + kStaleness + 2;
+                         called[rank] < world_->engine(rank).window().finished() + kStaleness + 2;
         if (may) {
           call_step(rank);
           ++called[rank];

@@ -27,6 +27,23 @@ TEST(PassState, WhatHappensInAPassHappensWhenItBegan) {
   EXPECT_EQ(pass.began_ns(), 7);
 }
 
+TEST(PassState, ARunIsNewForATenthOfAMillisecond) {
+  SetClock clock;
+  PassState pass(clock);
+  clock.set(1'000'000);
+  EXPECT_EQ(pass.begin_run(), 1'000'000);
+  EXPECT_TRUE(pass.has_run_lately());
+  clock.set(1'100'000);
+  EXPECT_TRUE(pass.has_run_lately()) << "no pass has begun since";
+  pass.begin();
+  EXPECT_TRUE(pass.has_run_lately());
+  clock.set(1'100'001);
+  pass.begin();
+  EXPECT_FALSE(pass.has_run_lately());
+  pass.begin_run();
+  EXPECT_TRUE(pass.has_run_lately());
+}
+
 TEST(PassState, ACallUnsettlesIt) {
   const SetClock clock;
   PassState pass(clock);
