@@ -71,6 +71,11 @@ void Entries::publish(const EntryPlace& place, uint64_t step, EntryKind kind) {
   published_ = true;
 }
 
+void Entries::await_unseen(EntryReader* reader) {
+  unseen_ = true;
+  if (std::find(readers_.begin(), readers_.end(), reader) == readers_.end()) await(reader);
+}
+
 void Entries::forget(const EntryReader* reader) { std::erase(readers_, reader); }
 
 bool Entries::look() {
@@ -78,8 +83,9 @@ bool Entries::look() {
   if (readers_.size() > kAskedMax) {
     // Before the look: what is posted during it is for the next.
     const uint64_t posts = transport_boards_->posts();
-    if (posts == posts_seen_) return false;
+    if (posts == posts_seen_ && !unseen_) return false;
     posts_seen_ = posts;
+    unseen_ = false;
     return ask();
   }
   for (int i = 0; i < kLooks; ++i) {

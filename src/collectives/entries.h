@@ -116,6 +116,8 @@ class Entries {
   // Somebody may have said something: the reader is asked, until it awaits nothing more. It has
   // looked for itself just now.
   void await(EntryReader* reader) { readers_.push_back(reader); }
+  // The same of one that has not looked, or awaits more by now: the next look asks it.
+  void await_unseen(EntryReader* reader);
   // Somebody awaits something of others.
   bool awaits() const { return !readers_.empty(); }
   // It is about to go.
@@ -148,6 +150,7 @@ class Entries {
   uint64_t used_bytes_ = 0;
   std::vector<EntryReader*> readers_;
   uint64_t posts_seen_ = 0;
+  bool unseen_ = false;  // whatever was posted, there is somebody who has not looked
   bool published_ = false;
   bool are_all_ = true;
 };

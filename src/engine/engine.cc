@@ -298,6 +298,7 @@ void Engine::pass() {
     const bool rests = steps_alone ? !seldom_calls_.devices_busy() : seldom_calls_.at_rest();
     return pass_.settle(rests && group_.compute().under_way() == 0);
   }
+  group_.entries().flush();  // of what was read last
 }
 
 // True: there was nothing but steps.

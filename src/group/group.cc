@@ -116,7 +116,7 @@ bool has_shared_sum(std::span<const std::unique_ptr<VariableRuntime>> runtimes) 
   return std::any_of(runtimes.begin(), runtimes.end(), [](const auto& runtime) {
     const Variable& variable = *runtime->variable;
     return !variable.managed() && !variable.ids_declared() &&
-           variable.elements() * bytes_of_dtype(variable.dtype) >= kReturnedBytesMin;
+           variable.elements() * bytes_of_sum(variable.sum_type()) >= kReturnedBytesMin;
   });
 }
 
@@ -134,7 +134,8 @@ Status Group::add(std::span<const Variable* const> variables, uint64_t finished)
   staging_->add(staged_bytes(added));
   // Where a bound is set, memory is for what needs it.
   const bool bounded = options_.memory_max_bytes != 0;
-  if (entries_->usable() && !bounded && has_shared_sum(added)) staging_->add_slab(kSlabBytes);
+  const bool stages = entries_->usable() && outbox_.lending().may_be_written() && !bounded;
+  if (stages && has_shared_sum(added)) staging_->add_slab(kSlabBytes);
   const Plan plan = initial_plan(facts(), topology(), options_.plan_mode);
   for (const auto& each : added) {
     VariableRuntime& runtime = *each;

@@ -8,6 +8,7 @@
 #include "aggregate/row_kernels.h"
 #include "aggregate/scaled_numbers.h"
 #include "base/check.h"
+#include "base/sealed_memory.h"
 
 namespace parallax {
 
@@ -108,12 +109,8 @@ void LentRuns::add_variables() {
 void LentRuns::open(uint64_t step) {
   Step& opened = at(step);
   opened.step = step;
-  opened.reads_notes = false;
+  opened.reads_notes = opened.any_alone = false;
   opened.staged_bytes = 0;
-  if (awaits_notes_ && !at(step + 1).reads_notes) {
-    awaits_notes_ = false;
-    entries_.forget(this);
-  }
   notes_.open(step);
   std::fill(opened.ways.begin(), opened.ways.end(), Way::kOpen);
   if (!opened.any) return;
@@ -219,6 +216,7 @@ void LentRuns::lend(uint64_t step, std::span<const PullSlice> slices, const Plac
                       .end = first + parts,
                       .alignment = place.alignment,
                       .next = first,
+                      .told = first,
                       .priority = most_urgent(first, first + parts),
                       .values = place.values};
   const auto behind = std::find_if(given.own.begin(), given.own.end(), [&own](const OwnRun& each) {
@@ -250,7 +248,7 @@ bool LentRuns::goes_staged(uint64_t step, const PullSlice& slice) const {
 size_t LentRuns::stage(uint64_t step, std::span<PullSlice> slices, uint32_t* pending) {
   constexpr uint32_t kAlignmentBits = std::bit_width(kLineBytes) - 1;
   const std::span<std::byte> slab = usable_ ? staging_.slab(step) : std::span<std::byte>();
-  if (slab.empty() || !notes_.usable()) return 0;
+  if (slab.empty() || !notes_.usable() || !outbox_.lending().may_be_written()) return 0;
   Step& given = at(step);
   const uint64_t most = columns_.world() == 2 ? kStagedOfTwoBytesMax : slab.size();
   const uint64_t room = std::min(slab.size() - given.staged_bytes, most);
@@ -271,13 +269,14 @@ size_t LentRuns::stage(uint64_t step, std::span<PullSlice> slices, uint32_t* pen
     std::memcpy(slice.staged, slice.values, offset_in(0, slice.variable, slice.variable + 1));
   }
   // Others may write to whole pages.
-  constexpr uint64_t kPageBytesMax = 64 * 1024;
-  const uint64_t used = (bytes + kPageBytesMax - 1) / kPageBytesMax * kPageBytesMax;
-  given.staged_bytes = std::min<uint64_t>(given.staged_bytes + used, slab.size());
+  const uint64_t page = bytes_of_page();
+  const uint64_t used =
+      std::min((bytes + page - 1) / page * page, slab.size() - given.staged_bytes);
+  given.staged_bytes += used;
   lend(step, staged,
        {.values = at_slab.data(),
         .alignment = kAlignmentBits,
-        .borrowed = ByteRange::at(at_slab.data(), std::min<uint64_t>(used, slab.size()))},
+        .borrowed = ByteRange::at(at_slab.data(), used)},
        pending);
   return count;
 }
@@ -308,6 +307,7 @@ bool LentRuns::leave(Step& step, uint32_t variable) {
   step.ways[variable] = Way::kAlone;
   RunMember* const left = member(step.step, variable);
   if (left == nullptr) return true;
+  step.any_alone = true;
   read_notes(step);
   if (!step.any) return true;
   if (left->is_held(step.step)) left->release(step.step);

@@ -98,8 +98,8 @@ struct LentRunPart {
   uint64_t alignment_bits = 0;
 };
 
-// Of a call, of two ranks: beyond, the two copies outweigh what messages cost. Of more, as far as
-// the slab goes.
+// Of a run, of two ranks: a variable beyond goes faster in messages, which spare it two copies. Of
+// more ranks a run has as much as the slab has room for.
 inline constexpr uint64_t kStagedOfTwoBytesMax = 256 * 1024;
 
 class LentRuns final : private LentReader, private EntryReader {
@@ -164,6 +164,7 @@ class LentRuns final : private LentReader, private EntryReader {
     uint32_t first = 0, end = 0;
     uint32_t alignment = 0;
     uint32_t next = 0;     // all before it are summed, or alone
+    uint32_t told = 0;     // all before it are delivered: no note of them is to come
     int32_t priority = 0;  // of its most urgent variable
     std::byte* values = nullptr;
   };
@@ -175,6 +176,7 @@ class LentRuns final : private LentReader, private EntryReader {
     std::vector<OwnRun> own;             // the most urgent first, of one priority ascending
     bool any = false;                    // of either
     bool reads_notes = false;
+    bool any_alone = false;     // of what may go in runs
     uint64_t staged_bytes = 0;  // of the slab, in use
   };
 
@@ -221,6 +223,7 @@ class LentRuns final : private LentReader, private EntryReader {
   bool take_summed(uint32_t from, uint64_t step, const RunNote& said);
   void read_notes(Step& step);
   bool read_notes(uint32_t from, Step& step);
+  bool awaits_notes(Step& step) const;
   News read_entries() override;
   bool read_lent() override;
   void sum(Step& step, OwnRun& own, uint64_t* bytes_left);
@@ -245,7 +248,6 @@ class LentRuns final : private LentReader, private EntryReader {
   std::vector<uint64_t> loans_;      // by rank: of a note being said
   std::vector<std::byte*> bases_;    // by rank: where the first of some being summed lies
   std::vector<std::byte*> addends_;  // by rank: where that lies; of this rank null
-  bool awaits_notes_ = false;        // entries_ has it among its readers
   bool taken_back_ = false;          // what was read is worth nothing: the job is about to end
 };
 

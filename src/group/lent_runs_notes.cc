@@ -115,11 +115,10 @@ bool LentRuns::take_summed(uint32_t from, uint64_t step, const RunNote& said) {
 
 // ---- notes
 
+// From now on. What was said before is read by the next look.
 void LentRuns::read_notes(Step& step) {
   step.reads_notes = notes_.usable();
-  if (!step.reads_notes || awaits_notes_) return;
-  awaits_notes_ = true;
-  entries_.await(this);
+  if (step.reads_notes) entries_.await_unseen(this);
 }
 
 bool LentRuns::read_notes(uint32_t from, Step& step) {
@@ -134,16 +133,30 @@ bool LentRuns::read_notes(uint32_t from, Step& step) {
   return any;
 }
 
+// Of what this rank has given in runs others tell until it is delivered, and of what goes alone
+// they may have lent what this rank sums.
+bool LentRuns::awaits_notes(Step& step) const {
+  bool any = step.any_alone;
+  for (OwnRun& own : step.own) {
+    while (own.told < own.end &&
+           runtimes_[own.told]->exchange_at(step.step).state(step.step).delivered) {
+      ++own.told;
+    }
+    any |= own.told < own.end;
+  }
+  return any;
+}
+
 EntryReader::News LentRuns::read_entries() {
   News news;
   for (Step& step : steps_) {
     if (!step.reads_notes) continue;
-    news.awaits = true;
     for (uint32_t from = 0; from < columns_.world(); ++from) {
       news.moved |= read_notes(from, step);
     }
+    step.reads_notes = awaits_notes(step);
+    news.awaits |= step.reads_notes;
   }
-  awaits_notes_ = news.awaits;
   return news;
 }
 

@@ -86,6 +86,8 @@ class Lending {
   void unshare(const void* base);
   // There may be who maps it.
   bool may_share() const { return transport_.peer_memory() != nullptr; }
+  // And who writes there: not in parts of a job (message/part_memory.h).
+  bool may_be_written() const { return may_share() && transport_.peer_memory()->may_be_written(); }
   // Where these bytes lie for whoever has mapped them; in no buffer: nobody has.
   BufferPlace place_of(const void* data, uint64_t bytes) const;
   // Where these bytes lie for that rank; in no buffer: it can't read them.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank's program: trains in the whole job and, at the same time and each by a thread of its
 // own, in the parts that it is of. In step t every rank of a group gives t + its number in the job
-// + 1 to a dense variable that it holds and to a row of a managed table, and checks what it gets.
+// + 1 to a dense variable that it holds, to another that is too large for boards, and to a row of a
+// managed table, and checks what it gets.
 // Linked with libparallax.so alone.
 //
 // Lines: "step N", of the whole job; "done GROUP steps N" and "failed GROUP STATUS PEER sentence",
@@ -40,6 +41,8 @@ std::vector<std::vector<uint32_t>> lists_of(const std::string& text) {
 
 // One group as this rank trains in it.
 class Group {
+  static constexpr uint64_t kLarge = 16 * 1024;
+
  public:
   Group(parallax::Job& job, size_t number, std::vector<uint32_t> ranks)
       : job_(job), number_(number), ranks_(std::move(ranks)), random_(job.query().job_rank) {}
@@ -79,6 +82,10 @@ class Group {
     variable.row_elements = 1;
     variable.name = "held";
     held_ = job_.register_variable(variable);
+    variable.name = "large";
+    variable.rows = kLarge;
+    large_ = job_.register_variable(variable);
+    variable.rows = 2;
     variable.name = "table";
     variable.rows_max = 2;
     variable.rule = PARALLAX_RULE_SUM;
@@ -106,6 +113,10 @@ class Group {
       auto dense = sized<parallax_slice_t>();
       dense.variable = held_;
       dense.values = values;
+      std::vector<int64_t> many(kLarge, mine);
+      auto large = sized<parallax_slice_t>();
+      large.variable = large_;
+      large.values = many.data();
       const uint64_t step = job_.step_begin();
       job_.pull(step, {rows}).wait();
       expect("row", t, row, summed);
@@ -114,6 +125,10 @@ class Group {
       job_.reduce(step, {dense}).wait();
       expect("aggregate", t, values[0], sum_of(t));
       expect("aggregate", t, values[1], -sum_of(t));
+      job_.reduce(step, {large}).wait();
+      for (const uint64_t at : {uint64_t{0}, kLarge / 2, kLarge - 1}) {
+        expect("large aggregate", t, many[at], sum_of(t));
+      }
       pushed.wait();
       job_.step_end(step, sized<parallax_step_end_options_t>()).wait();
       summed += sum_of(t);
@@ -124,7 +139,7 @@ class Group {
   const size_t number_;
   const std::vector<uint32_t> ranks_;
   std::mt19937 random_;
-  uint32_t held_ = 0, table_ = 0;
+  uint32_t held_ = 0, large_ = 0, table_ = 0;
   bool wrong_ = false;
 };
 

@@ -162,6 +162,33 @@ TEST(Entries, ReadersAreAskedUntilTheyHaveAll) {
   }
 }
 
+// Given many readers, of whom one comes to wait for what was posted before, without a look of its
+// own, expect the next look to ask it, once; and where it waits already, and awaits more by now,
+// again.
+TEST(Entries, WhoHasNotLookedIsAskedOnce) {
+  constexpr uint32_t kCount = 20;
+  EntriesWorld world({0, 0});
+  std::vector<std::unique_ptr<OneReader>> readers;
+  for (uint32_t i = 0; i < kCount; ++i) {
+    const EntryPlace place = world[0].reserve(i, 8);
+    world[1].reserve(i, 8);
+    readers.push_back(std::make_unique<OneReader>(world[0], place));
+    if (i > 0) world[0].await(readers.back().get());
+  }
+  say_entry(world[1], readers[0]->place, 1, "12345678");
+  world[1].flush();
+  EXPECT_FALSE(world[0].look()) << "nobody waits for that";
+  world[0].await_unseen(readers[0].get());
+  EXPECT_TRUE(world[0].look());
+  EXPECT_EQ(readers[0]->asked, 1u);
+  const uint32_t asked = readers[1]->asked;
+  EXPECT_FALSE(world[0].look());
+  EXPECT_EQ(readers[1]->asked, asked);
+  world[0].await_unseen(readers[1].get());
+  EXPECT_FALSE(world[0].look());
+  EXPECT_EQ(readers[1]->asked, asked + 1) << "once, though it was among them before";
+}
+
 // Given nothing published, expect nobody to be told.
 TEST(Entries, WhoPublishedNothingPostsNothing) {
   EntriesWorld world({0, 0});

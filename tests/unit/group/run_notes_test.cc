@@ -173,6 +173,51 @@ TEST(RunNotes, WhatHasNoRoomIsSent) {
   }
 }
 
+// Given more that is awaited on boards than is asked at every look, and a note that was posted
+// before its reader came to wait for it, expect it to be read all the same: rank 0 has looked for
+// the small ones since, and gives the large variable otherwise.
+TEST(RunNotes, ANoteThatWasPostedBeforeIsRead) {
+  std::vector<uint64_t> sizes(9, 8);
+  sizes.push_back(kStagedOfTwoBytesMax / sizeof(float) + 1024);
+  RunsWorld world({.elements = sizes, .seed = kBoardsSeed, .slow_percent = 0});
+  world.commit();
+  for (uint64_t step = 1; step <= 3; ++step) {
+    world.fill(step);
+    std::vector<Request*> large(2), requests;
+    std::vector<uint32_t> of;
+    uint64_t begun = 0;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(world.world().engine(rank).step_calls().begin(&begun).ok());
+    }
+    const auto give = [&](uint32_t rank, uint32_t variable, bool apart) {
+      const parallax_slice_t slice = world.slice(rank, variable, apart);
+      StepCalls& calls = world.world().engine(rank).step_calls();
+      EXPECT_TRUE(calls.reduce(begun, {&slice, 1}, &requests.emplace_back()).ok());
+      of.push_back(rank);
+      world.world().engine(rank).kick();
+      return requests.back();
+    };
+    large[1] = give(1, 9, false);
+    for (uint32_t variable = 0; variable < 9; ++variable) give(0, variable, true);
+    world.world().settle();
+    large[0] = give(0, 9, true);
+    ASSERT_TRUE(world.world().run_until_done(large)) << "step " << step;
+    for (uint32_t variable = 0; variable < 9; ++variable) give(1, variable, true);
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      StepCalls& calls = world.world().engine(rank).step_calls();
+      ASSERT_TRUE(calls.end(begun, end_options(1), &requests.emplace_back()).ok());
+      of.push_back(rank);
+    }
+    ASSERT_TRUE(world.world().run_until_done(requests));
+    world.expect_sum(0, step, 9, true, all_of(2));
+    world.expect_sum(1, step, 9, false, all_of(2));
+    world.expect_sum(0, step, 8, true, all_of(2));
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_TRUE(world.world().engine(of[i]).release(requests[i]).ok());
+    }
+  }
+}
+
 // The note of a run of `count` variables that lies on a board, and where its entry's word does.
 std::byte* find_note(std::span<std::byte> board, uint64_t step, uint32_t count) {
   const uint64_t word = step << 2 | 1;
