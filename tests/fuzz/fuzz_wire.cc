@@ -334,7 +334,7 @@ class Player {
     if (header.tag == UINT8_MAX) header.tag = UINT32_MAX;
     header.part = input_.byte();
     const uint8_t step = input_.byte();
-    header.step = (step & 128) != 0 ? step & 127 : engine_.step_committed() + step;
+    header.step = (step & 128) != 0 ? step & 127 : engine_.window().finished() + step;
     header.first = input_.byte();
     header.count = input_.byte();
     const uint8_t shape = input_.byte();

@@ -169,7 +169,7 @@ std::string Script::post_rank(Played* step, uint32_t rank, bool read_all) {
   Status begun = engine.step_calls().begin(&number);
   if (begun.code() == PARALLAX_STATE) {
     // Two steps are ending: the older one must be over first.
-    if (!world_.run_until([&] { return engine.step_committed() + 2 >= step->number; })) {
+    if (!world_.run_until([&] { return engine.window().finished() + 2 >= step->number; })) {
       return "step_begin waits for ever: " + begun.message();
     }
     begun = engine.step_calls().begin(&number);

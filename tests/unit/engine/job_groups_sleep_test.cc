@@ -89,7 +89,7 @@ class Sleepers : public testing::Test {
   Request* end(uint32_t rank) {
     Request* request = nullptr;
     StepCalls& calls = engine(rank).step_calls();
-    EXPECT_TRUE(calls.end(engine(rank).step(), end_options(1), &request).ok());
+    EXPECT_TRUE(calls.end(engine(rank).window().begun(), end_options(1), &request).ok());
     groups_[rank]->kick();
     return request;
   }
