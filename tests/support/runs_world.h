@@ -211,6 +211,19 @@ class RunsWorld {
   }
   std::vector<SaidSection> take_said() { return std::exchange(said_, {}); }
 
+  // The job has failed at rank 0, by the name of rank 1; a request of it ends, and is released.
+  void expect_rank_1_failed_it(Request* request) {
+    const Status& failure = world_.engine(0).failure();
+    EXPECT_EQ(failure.code(), PARALLAX_INTERNAL) << failure.message();
+    EXPECT_NE(failure.message().find("rank 1"), std::string::npos) << failure.message();
+    for (int i = 0; i < 1000 && !request->done(); ++i) {
+      world_.clock().advance(10'000'000);
+      world_.engine(0).run();
+    }
+    ASSERT_TRUE(request->done());
+    EXPECT_TRUE(world_.engine(0).release(request).ok());
+  }
+
   // One call of all at every rank, of those from `apart_from` on out of memory that is not lent;
   // the statuses of reduce and step_end, of all ranks.
   std::vector<Status> run_whole_step(uint32_t apart_from = UINT32_MAX) {

@@ -225,15 +225,7 @@ TEST(LentRuns, WhatNoRankSaysFailsTheJobWithItsName) {
       ASSERT_TRUE(liar.send(0, segments, 0).ok());
       world.world().engine(0).run();
     }
-    const Status& failure = world.world().engine(0).failure();
-    EXPECT_EQ(failure.code(), PARALLAX_INTERNAL) << failure.message();
-    EXPECT_NE(failure.message().find("rank 1"), std::string::npos) << failure.message();
-    for (int i = 0; i < 1000 && !request->done(); ++i) {
-      world.world().clock().advance(10'000'000);
-      world.world().engine(0).run();
-    }
-    ASSERT_TRUE(request->done());
-    EXPECT_TRUE(world.world().engine(0).release(request).ok());
+    world.expect_rank_1_failed_it(request);
   }
 }
 
