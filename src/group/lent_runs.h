@@ -27,14 +27,14 @@
 // beside the addends, a piece at a time that stays in the first cache.
 //
 // Slices that lie in memory of the caller alone are copied into a slab of the step that the ranks
-// of the host map (HostStaging), side by side, and go in a run there, up to kStagedBytesMax: the
+// of the host map (HostStaging), side by side, and go in a run there, as far as it has room: the
 // total is copied from there to the caller. That is a copy more than a message takes, and some
 // thousand instructions less.
 //
 // Slices of which a part shares a page with something else than the call's own slices go alone: see
-// message/lending.h. Notes are read from when this rank gives a variable of a step, or hears that
-// one goes alone, until it has finished the step, which it does not before it has read all; and
-// before it is heard that their rank has ended the step. What comes from others is checked before
+// message/lending.h. Notes are read from when this rank gives a variable of a step, until it is
+// delivered, or hears that one goes alone, until it has finished the step, which it does not before
+// it has read all that it needs; and before it is heard that their rank has ended the step. What comes from others is checked before
 // it is used. Owned by the StepPipeline; engine's owner only; nothing blocks.
 #ifndef PARALLAX_GROUP_LENT_RUNS_H_
 #define PARALLAX_GROUP_LENT_RUNS_H_
