@@ -158,7 +158,7 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
   outbox_.lending().set_misfit([this](uint32_t rank) {
     if (!failure_.status().ok()) return;
     failure_.fail(misfit(rank_name(options_.view.hosts, rank),
-                         "has left what does not fit where its rows are read", rank),
+                         "has left what does not fit where others read it", rank),
                   SectionKind::kAbort, rank);
   });
 }

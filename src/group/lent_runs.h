@@ -34,8 +34,9 @@
 // Slices of which a part shares a page with something else than the call's own slices go alone: see
 // message/lending.h. Notes are read from when this rank gives a variable of a step, until it is
 // delivered, or hears that one goes alone, until it has finished the step, which it does not before
-// it has read all that it needs; and before it is heard that their rank has ended the step. What comes from others is checked before
-// it is used. Owned by the StepPipeline; engine's owner only; nothing blocks.
+// it has read all that it needs; and before it is heard that their rank has ended the step. What
+// comes from others is checked before it is used. Owned by the StepPipeline; engine's owner only;
+// nothing blocks.
 #ifndef PARALLAX_GROUP_LENT_RUNS_H_
 #define PARALLAX_GROUP_LENT_RUNS_H_
 
