@@ -37,6 +37,10 @@ class CollectiveRun {
   void start();
   // False: not what that rank may send now.
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);
+  // As Exchange's.
+  std::byte* place_of(uint32_t from, const Section& section) {
+    return exchange_.place_of(from, section);
+  }
   // Something came: its sender knows that all have called alike.
   bool took() const { return took_; }
   // Everything was received, and queued to be sent.

@@ -30,6 +30,9 @@ class CountingExchange final : public Exchange {
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
   void end(uint32_t from, uint64_t step) override;
   [[nodiscard]] bool on_section(uint32_t from, const Section& section) override;
+  std::byte* place_of(uint32_t from, const Section& section) override {
+    return carrier_->place_of(from, section);
+  }
   ExchangeState state(uint64_t step) const override;
   MissingRanks missing(uint64_t step) const override;
   ReducedGradient owned(uint64_t step) const override { return carrier_->owned(step); }

@@ -393,7 +393,7 @@ void DenseExchange::send(StepBuffer& buffer, uint32_t i, uint64_t at, uint64_t c
     if (send.pending != nullptr) ++*send.pending;
   }
   lend(buffer, i, send);
-  if (send.lent.buffer == 0) place_send(buffer, state, send);
+  if (send.lent.buffer == 0) buffer.place_send(state, element_bytes_, &send);
   outbox_.add(op.peer, send);
 }
 

@@ -96,6 +96,7 @@ class DenseExchange final : public Exchange, private LentReader {
   void contribute_nothing(uint64_t step, bool contributed);
   void end(uint32_t from, uint64_t step) override;
   [[nodiscard]] bool on_section(uint32_t from, const Section& section) override;
+  std::byte* place_of(uint32_t from, const Section& section) override;
   ExchangeState state(uint64_t step) const override;
   MissingRanks missing(uint64_t step) const override;
   ReducedGradient owned(uint64_t step) const override;
@@ -142,6 +143,8 @@ class DenseExchange final : public Exchange, private LentReader {
     bool narrow = false;                       // what this rank gives and gets is
     const LeavingElements* leaving = nullptr;  // then: who is told what is there of it
     std::span<std::byte> own_result;
+    // Where its receiver has offered a place for it.
+    void place_send(const OpState& state, size_t element_bytes, Send* send) const;
     ByteRange own_bytes() const { return ByteRange::at(own_result.data(), own_result.size()); }
     bool is_known = false;               // it is, to the transport's writes
     uint32_t areas_shared = 0;           // of receives
@@ -187,7 +190,6 @@ class DenseExchange final : public Exchange, private LentReader {
   void end_offer(StepBuffer& buffer, uint32_t op);
   void end_offers(StepBuffer& buffer);
   [[nodiscard]] bool on_offer(uint32_t from, const Section& section);
-  void place_send(StepBuffer& buffer, const OpState& state, Send& send) const;
   // Of what is lent (dense_exchange_lent.cc).
   [[nodiscard]] bool note(StepBuffer& buffer, uint32_t op, const Section& section);
   bool read_lent() override;

@@ -18,7 +18,7 @@ bool DenseExchange::on_section(uint32_t from, const Section& section) {
   if (!reduce && header.kind != gather_kind_) return false;
   const uint32_t op =
       wiring_.find_receive(from, reduce ? kReduceStage : kGatherStage, header.first);
-  const bool placed = header.encoding == Encoding::kPlaced;
+  const bool placed = header.encoding == Encoding::kPlaced || section.in_place;
   const bool lent = header.encoding == Encoding::kLent;
   if (op == ScheduleWiring::kNone || !(placed || lent || header.encoding == Encoding::kDense)) {
     return false;
@@ -53,6 +53,22 @@ bool DenseExchange::on_section(uint32_t from, const Section& section) {
   return true;
 }
 
+// A contribution may still say where the result is to come.
+std::byte* DenseExchange::place_of(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  const StepBuffer& buffer = step_buffer(header.step);
+  if (header.encoding != Encoding::kDense || header.count == 0 || taken_back_) return nullptr;
+  if (buffer.held || !(beside_ || buffer.ended) || buffer.result.values == nullptr) return nullptr;
+  if (numbers_.of_bytes(header.count, header.payload_bytes) != buffer.result.dtype) return nullptr;
+  const uint32_t op = wiring_.find_receive(from, kGatherStage, header.first);
+  if (op == ScheduleWiring::kNone || wiring_.ops()[op].kind != OpKind::kReceiveCopy ||
+      buffer.ops[op].noted > 0 || !fits(buffer, op, section)) {
+    return nullptr;
+  }
+  const uint32_t to = wiring_.cells_of(op).to;
+  return buffer.result.of(wiring_.cells()[to].range.first + buffer.done[to]);
+}
+
 bool DenseExchange::fits(const StepBuffer& buffer, uint32_t i, const Section& section) const {
   const SectionHeader& header = section.header;
   const Op& op = wiring_.ops()[i];
@@ -62,8 +78,8 @@ bool DenseExchange::fits(const StepBuffer& buffer, uint32_t i, const Section& se
   if (state.nothing || header.first != wiring_.on_wire(op) + came) return false;
   if (header.count > op.range.count - came) return false;
   // Elements that are not in the message: only where they were asked for.
-  const bool placed = header.encoding == Encoding::kPlaced;
-  const bool asked = state.area != 0 || state.open;
+  const bool placed = header.encoding == Encoding::kPlaced || section.in_place;
+  const bool asked = state.area != 0 || state.open || section.in_place;
   if (placed && (!asked || header.count == 0 || !section.payload.empty())) return false;
   const size_t bytes = section.payload.size();
   if (header.encoding == Encoding::kLent) {

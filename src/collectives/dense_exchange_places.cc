@@ -67,17 +67,18 @@ bool DenseExchange::on_offer(uint32_t from, const Section& section) {
       return false;
     }
     state.offer = static_cast<uint32_t>(++buffer.offer_count);
-    if (state.queued != nullptr) place_send(buffer, state, *state.queued);
+    if (state.queued != nullptr) buffer.place_send(state, element_bytes_, state.queued);
     return true;
   }
   return false;
 }
 
-// Its own elements, as they are in memory.
-void DenseExchange::place_send(StepBuffer& buffer, const OpState& state, Send& send) const {
-  if (state.offer == 0 || send.format.convert != nullptr || state.narrow) return;
-  send.place = &buffer.offers[state.offer - 1];
-  send.place_offset = (state.done - send.count) * element_bytes_;
+// Elements as they are in memory alone.
+void DenseExchange::StepBuffer::place_send(const OpState& state, size_t element_bytes,
+                                           Send* send) const {
+  if (state.offer == 0 || send->format.convert != nullptr || state.narrow) return;
+  send->place = &offers[state.offer - 1];
+  send->place_offset = (state.done - send->count) * element_bytes;
 }
 
 }  // namespace parallax

@@ -194,6 +194,9 @@ class Exchange {
   virtual void end(uint32_t from, uint64_t step) = 0;
   // `from` is any rank of the world, the step is open. False: not what that rank may send now.
   [[nodiscard]] virtual bool on_section(uint32_t from, const Section& section) = 0;
+  // Of a section in place that is still to come, and that on_section() would take: where its
+  // payload goes as it is. Null: nowhere. Stays so until it has come.
+  virtual std::byte* place_of(uint32_t /*from*/, const Section& /*section*/) { return nullptr; }
 
   virtual ExchangeState state(uint64_t step) const = 0;
   // For the sentence of a timeout.

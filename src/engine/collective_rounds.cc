@@ -98,12 +98,25 @@ bool CollectiveRounds::on_section(uint32_t from, const Section& section) {
     case SectionKind::kCollectiveReduce:
     case SectionKind::kCollectiveGather:
     case SectionKind::kCollectivePlace:
-      // Of a rank that was answered before this one.
-      return (call.phase == Phase::kReported || call.phase == Phase::kMoving) &&
-             call.run != nullptr && call.run->on_section(from, section);
+      return takes_numbers(call) && call.run->on_section(from, section);
     default:
       return false;
   }
+}
+
+// Also of a rank that was answered before this one.
+bool CollectiveRounds::takes_numbers(const Call& call) {
+  return (call.phase == Phase::kReported || call.phase == Phase::kMoving) && call.run != nullptr;
+}
+
+std::byte* CollectiveRounds::place_of(uint32_t from, const Section& section) {
+  const CollectiveKey key = {section.header.tag == 1, section.header.step};
+  const auto found = slots_.find(key);
+  if (section.header.tag > 1 || found == slots_.end() || found->second.calls.empty()) {
+    return nullptr;
+  }
+  Call& call = *found->second.calls.front();
+  return takes_numbers(call) ? call.run->place_of(from, section) : nullptr;
 }
 
 bool CollectiveRounds::on_report(uint32_t from, const CollectiveKey& key,

@@ -72,6 +72,8 @@ class CollectiveRounds {
   Status refuse(uint64_t tag, Status why);
   // Of Layer::kCollective. False: not what that rank may send now.
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);
+  // As Exchange's.
+  std::byte* place_of(uint32_t from, const Section& section);
   // Completes what has moved.
   void advance();
 
@@ -123,6 +125,7 @@ class CollectiveRounds {
     uint64_t sent, expected;  // of the sender for the receiver, and the other way round
   };
 
+  static bool takes_numbers(const Call& call);
   CollectiveKey key_of(uint64_t tag) const { return {tag != 0, tag != 0 ? tag : next_}; }
   // The next of its key.
   Request* keep(std::unique_ptr<Call> call, TakenRequest& taken);

@@ -29,11 +29,6 @@ bool reads_on(const FirstFailure& failure, const Outbox& outbox) {
   return failure.status().ok() && outbox.lending().to_read();
 }
 
-Status misfit(const std::string& name, const std::string& what, uint32_t rank) {
-  return internal(name + " " + what + "; check that all ranks run the same version")
-      .about_peer(rank);
-}
-
 }  // namespace
 
 Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, Compute& compute,
@@ -52,7 +47,7 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
             if (completed) completed();
           },
           options_.part),
-      outbox_(options_.rank, transport, *this, traffic_),
+      outbox_(options_.rank, transport, intake_, traffic_),
       seldom_calls_({.clock = clock,
                      .group = group_,
                      .phase = phase_,
@@ -154,12 +149,19 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                        .row_calls = row_calls_,
                        .collective_calls = collective_calls_,
                        .loss_watch = loss_watch_,
-                       .outbox = outbox_}) {
+                       .outbox = outbox_}),
+      intake_({.hosts = options_.view.hosts,
+               .pass = pass_,
+               .failure = failure_,
+               .traffic = traffic_,
+               .loss_watch = loss_watch_,
+               .outbox = outbox_,
+               .handlers = layer_handlers_}) {
   outbox_.lending().set_misfit([this](uint32_t rank) {
     if (!failure_.status().ok()) return;
-    failure_.fail(misfit(rank_name(options_.view.hosts, rank),
-                         "has left what does not fit where others read it", rank),
-                  SectionKind::kAbort, rank);
+    failure_.fail(
+        misfit(options_.view.hosts, rank, "has left what does not fit where others read it"),
+        SectionKind::kAbort, rank);
   });
 }
 
@@ -170,7 +172,7 @@ Status Engine::start() {
   step_calls_.reserve();
   requests_.reserve();
   // A part's transport learns here whom it delivers to.
-  if (options_.part != 0) transport_.poll(*this);
+  if (options_.part != 0) transport_.poll(intake_);
   return outbox_.start(options_.view.epoch);
 }
 
@@ -207,7 +209,7 @@ bool Engine::run() {
     membership_.passed(now_ns);
     // Once more as that comes: behind it what lies on boards may soon be another part's.
     const bool all_closing = goodbye_.all_closing();
-    bool moved = transport_.poll(*this);
+    bool moved = transport_.poll(intake_);
     if (failure_.status().ok() && !all_closing && group_.entries().look()) {
       moved = true;
       pass_.give_steps();
@@ -344,36 +346,6 @@ int64_t Engine::next_deadline_ns() const {
   }
   // A device whose context has failed tells of no end any more: it is asked.
   return seldom_calls_.devices_busy() ? std::min(due_ns, pass_.now_ns() + kAskDeviceNs) : due_ns;
-}
-
-// ---- messages
-
-void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
-  pass_.settle(false);
-  if (!failure_.job_goes_on()) return;
-  SectionReader reader(message);
-  if (!traffic_.take(from, reader, message.size())) return;
-  Section section;
-  while (failure_.status().ok() && reader.next(&section)) dispatch(from, section);
-  if (failure_.status().ok() && reader.malformed()) {
-    failure_.fail(internal(rank_name(options_.view.hosts, from) +
-                           " sent a malformed message; check that all ranks run the same "
-                           "version and that no stranger reaches the job's ports")
-                      .about_peer(from),
-                  SectionKind::kAbort, from);
-  }
-}
-
-void Engine::dispatch(uint32_t from, const Section& section) {
-  const SectionHeader& header = section.header;
-  traffic_.take_section(from, header);
-  if (layer_handlers_.take(from, section) || !failure_.status().ok()) return;
-  failure_.fail(misfit(rank_name(options_.view.hosts, from),
-                       std::string("sent a message that does not fit (") + name_of(header.kind) +
-                           ", variable or tag " + std::to_string(header.tag) + ", step " +
-                           std::to_string(header.step) + ")",
-                       from),
-                SectionKind::kAbort, from);
 }
 
 // ---- reports

@@ -30,14 +30,14 @@
 //   CollectiveRounds.
 //
 // Whether it is taken now is asked of JobPhase, how far the job has come; its request is the
-// RequestPool's. A message comes in at on_message: PeerTraffic says whether it counts,
-// LayerHandlers have each of its sections taken by the part that it is for. Both work on the Group,
+// RequestPool's. A message comes in at Intake: PeerTraffic says whether it counts, LayerHandlers
+// have each of its sections taken by the part that it is for. Both work on the Group,
 // which holds the variables; how a step ends is StepPipeline's, which plan they follow
 // PlanControl's and Migration's. Who is lost is LossWatch's, how that ends the job FirstFailure's,
 // what is told of it all Reports'.
 //
-// None of them knows the engine, which is what remains: the pass, which moves all of them on;
-// dispatch, where a section that nobody takes fails the job; and the end of all requests.
+// None of them knows the engine, which is what remains: the pass, which moves all of them on, and
+// the end of all requests.
 //
 // One owner at a time calls everything here. Calls return a status at once when the call itself is
 // wrong; what happens later is the request's. Nothing blocks.
@@ -59,6 +59,7 @@
 #include "engine/collective_calls.h"
 #include "engine/first_failure.h"
 #include "engine/goodbye.h"
+#include "engine/intake.h"
 #include "engine/job_calls.h"
 #include "engine/job_phase.h"
 #include "engine/layer_handlers.h"
@@ -120,7 +121,7 @@ struct EngineOptions {
   CostSetting costs = kStandardCosts;
 };
 
-class Engine final : private Receiver {
+class Engine final {
  public:
   // All references outlive the engine. `completed` is called, on the owner, after a request is
   // done.
@@ -198,14 +199,6 @@ class Engine final : private Receiver {
   int64_t held_up_ns() const { return membership_.strain_ns(); }
 
  private:
-  void on_message(uint32_t from, std::span<const std::byte> message) override;
-  void on_sent(uint64_t cookie) override {
-    if (outbox_.on_sent(cookie)) pass_.settle(false);
-  }
-  void on_lost(uint32_t rank, Loss loss, std::string_view why) override {
-    pass_.unsettled_by(loss_watch_).on_lost(rank, loss, why);
-  }
-  void dispatch(uint32_t from, const Section& section);
   void pass();
   void finish_unborrowed(const Status& status);
   bool advance(bool* moved);
@@ -234,6 +227,7 @@ class Engine final : private Receiver {
   JobCalls job_calls_;
   StepCalls step_calls_;
   const LayerHandlers layer_handlers_;
+  Intake intake_;
 };
 
 }  // namespace parallax

@@ -46,6 +46,9 @@ class LayerHandlers {
   // A section of any kind that SectionReader let pass. False: not what this rank may be sent, now
   // or from that rank.
   [[nodiscard]] bool take(uint32_t from, const Section& section) const;
+  // Where the payload of a section is to be received, which is not here yet: of what take() would
+  // take, and copy as it is. Null: nowhere.
+  std::byte* place(uint32_t from, const Section& section) const;
 
  private:
   struct Row;
@@ -71,6 +74,8 @@ class LayerHandlers {
   // It has buffers here.
   bool is_open(uint64_t step) const;
   bool is_early_ask(const SectionHeader& header) const;
+  // Which exchange a variable's section is of, if it may come.
+  Exchange* exchange_of(const SectionHeader& header) const;
 
   const Parts parts_;
 };

@@ -6,6 +6,13 @@
 
 namespace parallax {
 
+// By difference, since the count wraps after 2^32 messages.
+bool PeerTraffic::is_next(uint32_t from, const SectionReader& reader) const {
+  if (from >= received_sequence_.size() || reader.malformed()) return false;
+  const uint32_t ahead = reader.header().sequence - received_sequence_[from];
+  return reader.header().epoch == options_.epoch && static_cast<int32_t>(ahead) > 0;
+}
+
 bool PeerTraffic::take(uint32_t from, const SectionReader& reader, size_t bytes) {
   if (from >= received_sequence_.size() ||
       (!reader.malformed() && reader.header().epoch != options_.epoch)) {
@@ -20,9 +27,7 @@ bool PeerTraffic::take(uint32_t from, const SectionReader& reader, size_t bytes)
     ++traffic.received_messages;
   }
   if (reader.malformed()) return true;
-  // By difference, since the count wraps after 2^32 messages.
-  const uint32_t ahead = reader.header().sequence - received_sequence_[from];
-  if (static_cast<int32_t>(ahead) <= 0) {
+  if (!is_next(from, reader)) {
     ++dropped_messages_;  // a repeat
     return false;
   }

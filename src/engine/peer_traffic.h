@@ -51,6 +51,8 @@ class PeerTraffic final : public OutboxObserver {
   // A message has come from `from`, which the transport names and nobody has checked. False: it is
   // dropped. One without a header of ours is not: what it is must be told.
   [[nodiscard]] bool take(uint32_t from, const SectionReader& reader, size_t bytes);
+  // It would not be dropped, and is one of ours.
+  bool is_next(uint32_t from, const SectionReader& reader) const;
   // One of its sections, before anybody has checked that.
   void take_section(uint32_t from, const SectionHeader& header);
 

@@ -129,6 +129,19 @@ class TransportShares::Part final : public Share {
     receiver_->on_message(found->second, message);
     return true;
   }
+  std::byte* place(uint32_t job_rank, std::span<const std::byte> head, size_t rest_bytes) {
+    const auto found = number_of_.find(job_rank);
+    if (found == number_of_.end() || receiver_ == nullptr) return nullptr;
+    return receiver_->place(found->second, head, rest_bytes);
+  }
+  // False: as above.
+  bool deliver_placed(uint32_t job_rank, std::span<const std::byte> head, size_t rest_bytes) {
+    const auto found = number_of_.find(job_rank);
+    if (found == number_of_.end() || receiver_ == nullptr) return false;
+    if (shares_.watch_) shares_.watch_(job_rank, false);
+    receiver_->on_placed(found->second, head, rest_bytes);
+    return true;
+  }
   void deliver_sent(uint64_t cookie) {
     PARALLAX_CHECK(receiver_ != nullptr);
     receiver_->on_sent(cookie);
@@ -170,15 +183,33 @@ void TransportShares::remove(uint32_t epoch) {
   parts_.erase(found);
 }
 
-// The epoch stands where every message of ours has it. What is too short for one, and what a rank
-// sends to a part that it is not of, is the whole job's to judge.
+// Null: the whole job's. The epoch stands where every message of ours has it.
+TransportShares::Part* TransportShares::part_of(std::span<const std::byte> message) const {
+  if (parts_.empty()) return nullptr;
+  const SectionReader reader(message);
+  const auto found = reader.malformed() ? parts_.end() : parts_.find(reader.header().epoch);
+  return found == parts_.end() ? nullptr : found->second.get();
+}
+
+// What is too short for an epoch, and what a rank sends to a part that it is not of, is the whole
+// job's to judge.
 void TransportShares::on_message(uint32_t from, std::span<const std::byte> message) {
-  if (!parts_.empty()) {
-    const SectionReader reader(message);
-    const auto found = reader.malformed() ? parts_.end() : parts_.find(reader.header().epoch);
-    if (found != parts_.end() && found->second->deliver(from, message)) return;
-  }
-  whole_receiver_->on_message(from, message);
+  Part* const part = part_of(message);
+  if (part == nullptr || !part->deliver(from, message)) whole_receiver_->on_message(from, message);
+}
+
+std::byte* TransportShares::place(uint32_t from, std::span<const std::byte> head,
+                                  size_t rest_bytes) {
+  Part* const part = part_of(head);
+  return part != nullptr ? part->place(from, head, rest_bytes)
+                         : whole_receiver_->place(from, head, rest_bytes);
+}
+
+void TransportShares::on_placed(uint32_t from, std::span<const std::byte> head, size_t rest_bytes) {
+  Part* const part = part_of(head);
+  if (part == nullptr) return whole_receiver_->on_placed(from, head, rest_bytes);
+  // Its place was of a part that it is of.
+  (void)part->deliver_placed(from, head, rest_bytes);
 }
 
 void TransportShares::on_sent(uint64_t cookie) {

@@ -57,7 +57,11 @@ class TransportShares final : private Receiver {
   class Whole;
   class Part;
 
+  Part* part_of(std::span<const std::byte> message) const;
+
   void on_message(uint32_t from, std::span<const std::byte> message) override;
+  std::byte* place(uint32_t from, std::span<const std::byte> head, size_t rest_bytes) override;
+  void on_placed(uint32_t from, std::span<const std::byte> head, size_t rest_bytes) override;
   void on_sent(uint64_t cookie) override;
   void on_lost(uint32_t rank, Loss loss, std::string_view why) override;
 

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <span>
 
+#include "transport/transport.h"
+
 namespace parallax {
 
 inline constexpr uint32_t kWireMagic = 0x32786c70;  // "plx2"
@@ -159,7 +161,10 @@ static_assert(sizeof(SectionHeader) == 32);
 struct Section {
   SectionHeader header;
   std::span<const std::byte> payload;  // unaligned; valid as long as the message
+  bool in_place =
+      false;  // the payload is not here: it was received where it goes (Receiver::place)
 };
+static_assert(sizeof(MessageHeader) + sizeof(SectionHeader) == kMessageHeadBytes);
 
 // Walks the sections of a message. next() returns false at the end; malformed() then tells whether
 // it ended because a length was wrong.
@@ -172,6 +177,12 @@ class SectionReader {
     rest_ = rest_.subspan(sizeof header_);
     malformed_ = header_.magic != kWireMagic;
     left_ = header_.section_count;
+  }
+  // Of a message of one section, whose payload is elsewhere, and its rest. Any other is malformed.
+  SectionReader(std::span<const std::byte> head, size_t rest_bytes) : SectionReader(head) {
+    rest_bytes_ = rest_bytes;
+    in_place_ = true;
+    malformed_ = malformed_ || left_ != 1;
   }
 
   const MessageHeader& header() const { return header_; }
@@ -188,11 +199,14 @@ class SectionReader {
     std::memcpy(&section->header, rest_.data(), sizeof section->header);
     rest_ = rest_.subspan(sizeof section->header);
     const SectionHeader& header = section->header;
-    const size_t here = header.encoding == Encoding::kPlaced ? 0 : header.payload_bytes;
-    malformed_ = here > rest_.size() || header.kind == SectionKind{0} ||
-                 header.kind >= SectionKind::kKindCount || header.encoding > Encoding::kLent;
+    const size_t said = header.encoding == Encoding::kPlaced ? 0 : header.payload_bytes;
+    const size_t here = in_place_ ? 0 : said;
+    malformed_ = here > rest_.size() || (in_place_ && said != rest_bytes_) ||
+                 header.kind == SectionKind{0} || header.kind >= SectionKind::kKindCount ||
+                 header.encoding > Encoding::kLent;
     if (malformed_) return false;
     section->payload = rest_.first(here);
+    section->in_place = in_place_;
     rest_ = rest_.subspan(here);
     return true;
   }
@@ -202,6 +216,8 @@ class SectionReader {
   MessageHeader header_;
   uint32_t left_ = 0;
   bool malformed_ = false;
+  bool in_place_ = false;
+  size_t rest_bytes_ = 0;
 };
 
 }  // namespace parallax

@@ -25,6 +25,12 @@ class Router::Filter final : public Receiver {
   void on_message(uint32_t from, std::span<const std::byte> message) override {
     if (routed_here(from)) receiver_.on_message(from, message);
   }
+  std::byte* place(uint32_t from, std::span<const std::byte> head, size_t rest_bytes) override {
+    return routed_here(from) ? receiver_.place(from, head, rest_bytes) : nullptr;
+  }
+  void on_placed(uint32_t from, std::span<const std::byte> head, size_t rest_bytes) override {
+    if (routed_here(from)) receiver_.on_placed(from, head, rest_bytes);
+  }
   void on_sent(uint64_t cookie) override { receiver_.on_sent(cookie); }
   void on_lost(uint32_t rank, Loss loss, std::string_view why) override {
     if (routed_here(rank)) receiver_.on_lost(rank, loss, why);

@@ -31,6 +31,8 @@ struct Segment {
   size_t bytes = 0;
 };
 
+// Of a message that is longer: the beginning by which a receiver knows where the rest goes.
+inline constexpr size_t kMessageHeadBytes = 48;
 inline constexpr size_t kSegmentsMax = 8;          // pieces in one gather list
 inline constexpr size_t kMessageBytesMin = 4096;   // every transport carries at least this much
 inline constexpr uint32_t kSendsInFlightMax = 16;  // credits: messages in flight to one peer
@@ -47,6 +49,18 @@ class Receiver {
   // One whole message, contiguous, valid during the call only: sum it where it lies, or copy it.
   // May call send() on the transport. The bytes are a peer's: check before use. Unaligned.
   virtual void on_message(uint32_t from, std::span<const std::byte> message) = 0;
+  // Of a message only the head has been read, kMessageHeadBytes. Null, use now: it comes by
+  // on_message(), once it is whole. Else the rest is received there, in whatever pieces, and then
+  // on_placed() is called, or the sender is lost. Asked again before each piece is written, and
+  // before nothing else: the answer stays the same, or becomes null for good, as where a job has
+  // failed; then no more is written there, and the message is dropped. May not call send().
+  virtual std::byte* place(uint32_t /*from*/, std::span<const std::byte> /*head*/,
+                           size_t /*rest_bytes*/) {
+    return nullptr;
+  }
+  // A message whose rest lies where place() said. Else as on_message().
+  virtual void on_placed(uint32_t /*from*/, std::span<const std::byte> /*head*/,
+                         size_t /*rest_bytes*/) {}
   // The send with this cookie no longer needs its segments; it says nothing about room for the
   // next. May call send() on the transport.
   virtual void on_sent(uint64_t cookie) = 0;

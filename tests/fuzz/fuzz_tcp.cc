@@ -81,6 +81,9 @@ std::string sealed(parallax::TcpSealer& sealer, const std::string& body) {
 }
 
 // Two bytes of the input are a place in the stream, the third one what it is bent by.
+// Long enough for messages that are received in their place.
+constexpr size_t kBodyBytesMax = 20000;
+
 void bend_frames(const std::string& input, uint8_t mode) {
   parallax::TcpSuite suite;
   suite.security = static_cast<parallax::TcpSecurity>((mode >> 2) % 3);
@@ -104,22 +107,26 @@ void bend_frames(const std::string& input, uint8_t mode) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) abort();
   const parallax::UniqueFd one(ends[0]), other(ends[1]);
-  parallax::TcpIncoming incoming(suite, secret, 1000);
+  parallax::TcpIncoming incoming(suite, secret, kBodyBytesMax);
   parallax::TcpCounters counters;
-  parallax::TcpFrameHeader header;
-  std::span<const std::byte> body;
+  parallax::TcpFrame frame;
+  static std::byte place[kBodyBytesMax];
   size_t delivered = 0, sent = 0;
   while (sent < stream.size()) {
     const size_t piece = std::min<size_t>(stream.size() - sent, (mode & 64) != 0 ? 7 : 4096);
     if (send(one.get(), stream.data() + sent, piece, 0) != static_cast<ssize_t>(piece)) abort();
     sent += piece;
     int error = 0;
-    incoming.fill(other.get(), counters, &error);
+    size_t rest_bytes = 0;
+    const bool places = !incoming.head(&rest_bytes).empty() && (mode & 32) == 0;
+    if (rest_bytes > sizeof place) abort();
+    incoming.fill(other.get(), counters, places ? place : nullptr, &error);
     for (;;) {
-      const auto next = incoming.next(&header, &body);
+      const auto next = incoming.next(&frame);
       if (next == parallax::TcpIncoming::Next::kMore) break;
       if (next != parallax::TcpIncoming::Next::kFrame) return;
-      if (body.size() > 1000) abort();
+      const std::span<const std::byte> body = frame.body;
+      if (body.size() + frame.placed_bytes > kBodyBytesMax) abort();
       if (suite.security == parallax::TcpSecurity::kHandshake) continue;
       const std::string& meant = bodies.at(delivered++);
       if (body.size() != meant.size() ||

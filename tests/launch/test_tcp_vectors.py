@@ -62,6 +62,16 @@ class TcpVectors(unittest.TestCase):
         self.assertEqual(seen, 8)
 
     @unittest.skipIf(AESGCM is None, "Python's cryptography is not installed")
+    def test_a_credit_opens(self):
+        said, frame = re.search(r"a credit of (\d+) bytes:\s+`([0-9a-f]+)`",
+                                PAGE.read_text()).groups()
+        frame = bytes.fromhex(frame)
+        self.assertEqual(frame[:8], struct.pack("<IB", 0, 4) + struct.pack("<I", int(said))[:3])
+        iv = expand(SECRET, b"libparallax tcp 1 iv")[:12]
+        aead = AESGCM(expand(SECRET, b"libparallax tcp 1 key")[:16])
+        self.assertEqual(aead.decrypt(iv, frame[8:], frame[:8]), b"")
+
+    @unittest.skipIf(AESGCM is None, "Python's cryptography is not installed")
     def test_a_frame_under_the_next_key_opens(self):
         frame = bytes.fromhex(re.search(r"every second frame: `([0-9a-f]+)`", PAGE.read_text())[1])
         following = expand(SECRET, b"libparallax tcp 1 next")

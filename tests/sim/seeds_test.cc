@@ -41,6 +41,7 @@ struct Totals {
   uint64_t steps = 0;
   uint64_t early_rows = 0;
   uint64_t messages = 0;
+  uint64_t placed = 0, spoiled = 0;
   uint64_t failures = 0;
   uint64_t failed_ranks = 0;
 };
@@ -61,6 +62,8 @@ Totals run_seeds(uint64_t first, uint64_t end) {
       totals.steps += verdict.steps_ended;
       totals.early_rows += verdict.early_rows;
       totals.messages += verdict.messages;
+      totals.placed += verdict.placed_messages;
+      totals.spoiled += verdict.spoiled_messages;
       totals.failed_ranks += verdict.failed_ranks;
       if (verdict.errors.empty() || ++totals.failures > kFailuresShown) continue;
       print_story(seed, verdict);
@@ -103,16 +106,20 @@ TEST(Seeds, a_thousand) {
     ASSERT_EQ(std::sscanf(range, "%" SCNu64 ":%" SCNu64, &first, &end), 2);
   }
   const Totals totals = run_seeds(first, end);
-  std::printf("%" PRIu64 " seeds: %" PRIu64 " finished whole; %" PRIu64 " steps ended, %" PRIu64
-              " pulls, %" PRIu64 " reductions and %" PRIu64 " collectives checked, %" PRIu64
-              " rows answered early, %" PRIu64 " messages; %" PRIu64 " ranks lost a peer\n",
-              end - first, totals.survived, totals.steps, totals.pulls, totals.reduces,
-              totals.collectives, totals.early_rows, totals.messages, totals.failed_ranks);
+  std::printf(
+      "%" PRIu64 " seeds: %" PRIu64 " finished whole; %" PRIu64 " steps ended, %" PRIu64
+      " pulls, %" PRIu64 " reductions and %" PRIu64 " collectives checked, %" PRIu64
+      " rows answered early, %" PRIu64 " messages, %" PRIu64
+      " of them received where they go, %" PRIu64 " in part; %" PRIu64 " ranks lost a peer\n",
+      end - first, totals.survived, totals.steps, totals.pulls, totals.reduces, totals.collectives,
+      totals.early_rows, totals.messages, totals.placed, totals.spoiled, totals.failed_ranks);
   std::printf("faults felt, by kind and phase:\n%s", totals.counts.table(kPhases).c_str());
   EXPECT_EQ(totals.failures, 0u);
   EXPECT_GT(totals.collectives, end - first);
   if (end - first < kSeeds) return;
   EXPECT_GT(totals.early_rows, kSeeds / 2);
+  EXPECT_GT(totals.placed, kSeeds);
+  EXPECT_GT(totals.spoiled, 0u);
   for (size_t kind = 0; kind < kFaultKinds; ++kind) {
     for (const std::string& phase : kPhases) {
       EXPECT_GT(totals.counts.of(static_cast<FaultKind>(kind), phase), 0u)

@@ -101,6 +101,8 @@ void SimJob::judge(bool ended) {
     if (!each.completed()) judge_ending(rank);
   }
   if (!ended && errors.empty()) errors.push_back("out of virtual time or events");
+  verdict_.placed_messages = world_.network().placed_messages();
+  verdict_.spoiled_messages = world_.network().spoiled_messages();
   if (world_.network().borrow_violations() > 0) {
     errors.push_back("segments were changed before their send completed");
   }

@@ -26,7 +26,9 @@ struct SimVerdict {
   uint64_t trace_hash = 0;
   uint64_t events = 0;
   uint64_t messages = 0;
-  uint64_t across_bytes = 0;  // between domains of memory
+  uint64_t placed_messages = 0;   // of these, received where they go
+  uint64_t spoiled_messages = 0;  // and in part, until their place was taken back
+  uint64_t across_bytes = 0;      // between domains of memory
   uint64_t pulls_checked = 0;
   uint64_t reduces_checked = 0;
   uint64_t collectives_checked = 0;

@@ -3,6 +3,7 @@
 #include "support/engine_world.h"
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 
 #include "base/check.h"
@@ -17,6 +18,35 @@ constexpr uint32_t kSlowPollsMax = 40;
 constexpr uint32_t kPassesMax = 100'000;
 constexpr uint32_t kRankPassesMax = 1'600'000;
 constexpr int64_t kPassNs = 1000;
+
+// Has the rest of each message that came received where that goes, in two pieces.
+class Placing final : public Receiver {
+ public:
+  Placing(Receiver& receiver, const SlowTransport::Watch& watch)
+      : receiver_(receiver), watch_(watch) {}
+  void on_message(uint32_t from, std::span<const std::byte> message) override {
+    if (watch_) watch_(receiver_, from, message);
+    const size_t rest_bytes = message.size() - std::min(message.size(), kMessageHeadBytes);
+    const std::span<const std::byte> head = message.first(message.size() - rest_bytes);
+    std::byte* const first = rest_bytes < 2 ? nullptr : receiver_.place(from, head, rest_bytes);
+    if (first == nullptr) return receiver_.on_message(from, message);
+    const std::span<const std::byte> rest = message.subspan(head.size());
+    std::memcpy(first, rest.data(), rest_bytes / 2);
+    std::byte* const again = receiver_.place(from, head, rest_bytes);
+    PARALLAX_CHECK(again == first);
+    std::memcpy(again + rest_bytes / 2, rest.data() + rest_bytes / 2, rest_bytes - rest_bytes / 2);
+    receiver_.on_placed(from, head, rest_bytes);
+  }
+  void on_sent(uint64_t cookie) override { receiver_.on_sent(cookie); }
+  void on_lost(uint32_t rank, Loss loss, std::string_view why) override {
+    receiver_.on_lost(rank, loss, why);
+  }
+
+ private:
+  Receiver& receiver_;
+  const SlowTransport::Watch& watch_;
+};
+
 }  // namespace
 
 SlowTransport::SlowTransport(std::unique_ptr<Transport> inner, uint32_t world,
@@ -43,7 +73,9 @@ bool SlowTransport::poll(Receiver& receiver) {
       polls = static_cast<uint32_t>(random_.below(kSlowPollsMax));
     }
   }
-  return inner_->poll(receiver);
+  if (!places_) return inner_->poll(receiver);
+  Placing placing(receiver, watch_);
+  return inner_->poll(placing);
 }
 
 void LateCompute::submit(ComputeJob& job) {
@@ -81,6 +113,7 @@ EngineWorld::EngineWorld(const WorldOptions& options) : random_(options.seed) {
                                                      options.slow_percent, random_.next());
     if (options.lenders != nullptr) each.transport->use_memory(&options.lenders->rank(rank));
     options.seed % 2 == 1 ? each.transport->copy_sends() : each.transport->use_boards();
+    if (options.seed % 4 == 1) each.transport->place_messages();
     if (options.compute_threads > 0) {
       auto threads = std::make_unique<ThreadCompute>([] {});
       PARALLAX_CHECK(threads->start(options.compute_threads).ok());

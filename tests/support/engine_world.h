@@ -52,6 +52,12 @@ class SlowTransport final : public Transport {
   bool copies_sends(uint32_t to) const override { return copies_ && inner_->copies_sends(to); }
   void copy_sends() { copies_ = true; }
 
+  // As tcp does: long messages are received where they go.
+  using Watch = std::function<void(Receiver&, uint32_t from, std::span<const std::byte> message)>;
+  void place_messages() { places_ = true; }
+  // Sees who is about to be asked where a message goes, or gets it. While they are placed.
+  void watch(Watch watch) { watch_ = std::move(watch); }
+
   // Sees what is sent, before it goes.
   void tap(std::function<void(uint32_t to, std::span<const Segment>)> tap) {
     tap_ = std::move(tap);
@@ -66,6 +72,8 @@ class SlowTransport final : public Transport {
   const uint32_t slow_percent_;
   bool copies_ = false;
   bool boards_ = false;
+  bool places_ = false;
+  Watch watch_;
   PeerMemory* memory_ = nullptr;
   SeededRandom random_;
   std::function<void(uint32_t, std::span<const Segment>)> tap_;
@@ -98,7 +106,8 @@ struct WorldOptions {
   bool deterministic = false;
   uint64_t memory_max_bytes = 0;
   int64_t lease_ns = 5000 * kNanosecondsPerMillisecond;
-  uint64_t seed = 1;  // odd: transports copy what they send; even: they have boards
+  uint64_t seed = 1;  // odd: transports copy what they send, every other one of them places what
+                      // comes; even: they have boards
   size_t message_bytes_max = kInprocMessageBytesMax;
   uint32_t slow_percent = 0;  // of the peers have no credits at any time
   bool late_jobs = false;

@@ -39,6 +39,7 @@ struct SimMessage {
   Loss loss = Loss::kBroken;
   size_t bytes = 0;
   size_t offset = 0;  // where the payload begins in storage
+  size_t placed = 0;  // bytes of it that are where its receiver wants them
   std::unique_ptr<std::byte[]> storage;
   uint32_t size_class = 0;
 

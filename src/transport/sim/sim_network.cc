@@ -164,6 +164,10 @@ bool SimNetwork::poll(uint32_t rank, Receiver& receiver) {
     const Item item = inbox_[rank].front();
     inbox_[rank].pop_front();
     moved = true;
+    if (item.kind == ItemKind::kMessage && place_half(item.message, receiver)) {
+      put_off(rank, item);
+      continue;
+    }
     switch (item.kind) {
       case ItemKind::kMessage:
         hand_over(rank, item.message, receiver);
@@ -184,6 +188,34 @@ bool SimNetwork::poll(uint32_t rank, Receiver& receiver) {
   return moved;
 }
 
+// Behind what others than its sender have sent.
+void SimNetwork::put_off(uint32_t rank, const Item& item) {
+  std::deque<Item>& inbox = inbox_[rank];
+  const auto of_sender = [from = item.message->from](const Item& each) {
+    return (each.message != nullptr ? each.message->from : each.peer) == from;
+  };
+  inbox.insert(std::find_if(inbox.begin(), inbox.end(), of_sender), item);
+}
+
+// Of messages between hosts, as a stream of bytes brings them: half of the rest first, the other
+// behind what others have sent meanwhile. True: the message is not all there yet.
+bool SimNetwork::place_half(SimMessage* message, Receiver& receiver) {
+  const uint32_t from = message->from, to = message->to;
+  const bool by_halves = options_.adversarial && message->kind == WireKind::kData &&
+                         message->bytes > kMessageHeadBytes + 1 && host_of_[from] != host_of_[to];
+  if (!by_halves || message->dropped || link(to, from).closed) return false;
+  const std::span<const std::byte> payload = message->payload();
+  const std::span<const std::byte> rest = payload.subspan(kMessageHeadBytes);
+  std::byte* const place = receiver.place(from, payload.first(kMessageHeadBytes), rest.size());
+  if (place == nullptr) return false;
+  const bool first = message->placed == 0;
+  const size_t half = rest.size() / 2;
+  const std::span<const std::byte> piece = first ? rest.first(half) : rest.subspan(half);
+  std::memcpy(place + (first ? 0 : half), piece.data(), piece.size());
+  message->placed += piece.size();
+  return first;
+}
+
 void SimNetwork::hand_over(uint32_t rank, SimMessage* message, Receiver& receiver) {
   const uint32_t from = message->from;
   if (from < options_.world && link(rank, from).closed) {
@@ -195,7 +227,15 @@ void SimNetwork::hand_over(uint32_t rank, SimMessage* message, Receiver& receive
     machines_.charge_ns(rank, ports_.model(from, rank).overhead_ns);
     seen_.consumed(rank, from, message->payload());
   }
-  receiver.on_message(from, message->payload());
+  const size_t placed = std::exchange(message->placed, 0);
+  if (placed == 0) {
+    receiver.on_message(from, message->payload());
+  } else if (placed < message->bytes - kMessageHeadBytes) {
+    ++spoiled_messages_;
+  } else {
+    ++placed_messages_;
+    receiver.on_placed(from, message->payload().first(kMessageHeadBytes), placed);
+  }
   if (options_.adversarial && message->bytes > 0) {
     std::memset(message->payload().data(), kConsumedMessagePoison, message->bytes);
   }

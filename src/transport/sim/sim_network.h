@@ -61,6 +61,9 @@ class SimNetwork {
   uint64_t bytes_count() const { return seen_.sent_bytes(); }
   // Sends whose borrowed segments were changed before completion: a bug of the caller.
   uint64_t borrow_violations() const { return borrow_violations_; }
+  // Messages that were received where they went; and of which a part was, and then no more.
+  uint64_t placed_messages() const { return placed_messages_; }
+  uint64_t spoiled_messages() const { return spoiled_messages_; }
 
  private:
   enum class ItemKind : uint8_t { kMessage, kSent, kLost };
@@ -79,6 +82,8 @@ class SimNetwork {
   void transmit(SimLink& link, SimMessage* message, int64_t extra_ns = 0);
   void depart(SimLink& link, SimMessage* message, int64_t extra_ns);
   void push_item(uint32_t rank, const Item& item);
+  void put_off(uint32_t rank, const Item& item);
+  bool place_half(SimMessage* message, Receiver& receiver);
   void hand_over(uint32_t rank, SimMessage* message, Receiver& receiver);
   void check_borrow(SimMessage* message);
   void drop(SimMessage* message);
@@ -103,6 +108,8 @@ class SimNetwork {
   std::vector<std::deque<Item>> inbox_;  // by rank
   std::vector<SimLink*> held_links_;     // with messages that a silence holds back
   uint64_t borrow_violations_ = 0;
+  uint64_t placed_messages_ = 0;
+  uint64_t spoiled_messages_ = 0;
 };
 
 }  // namespace parallax

@@ -31,7 +31,9 @@ constexpr size_t kTcpMessageBytesDefault = 60 << 10;
 constexpr int64_t kTickNs = 20 * kNanosecondsPerMillisecond;
 constexpr int64_t kPauseNsMin = 10 * kNanosecondsPerMillisecond;
 constexpr int64_t kPauseNsMax = 320 * kNanosecondsPerMillisecond;
-constexpr int64_t kTimeoutLeases = 2;
+// What a lease is more than what the kernel waits for an acknowledgement: that a network has fallen
+// silent is then told by a connection that breaks, a little before a lease is over.
+constexpr int64_t kTimeoutsPerLease = 8;
 
 int64_t tcp_now_ns() { return SteadyClock().now_ns(); }
 
@@ -156,6 +158,7 @@ std::string TcpTransport::description() const {
 NetworkStats TcpTransport::stats() const {
   NetworkStats stats = stats_;
   stats.strangers_dropped += strangers_->turned_away();
+  stats.credits_sent += counters_.credits_sent;
   return stats;
 }
 
@@ -280,10 +283,9 @@ void TcpTransport::stop_dial(TcpPeer& peer) {
 }
 
 void TcpTransport::link(TcpPeer& peer, UniqueFd socket, const TcpHandshake& handshake) {
-  // Leases find who is silent, and allow for ranks that are held up, up to twice. Before that a
-  // peer may live although it takes nothing: the kernel counts the time of a closed window too.
-  const auto timeout_ms = static_cast<unsigned>(std::min<int64_t>(
-      kTimeoutLeases * (options_.lease_ns / kNanosecondsPerMillisecond), INT32_MAX));
+  const int64_t lease_ms = options_.lease_ns / kNanosecondsPerMillisecond;
+  const auto timeout_ms = static_cast<unsigned>(
+      std::clamp<int64_t>(lease_ms - lease_ms / kTimeoutsPerLease, 1, INT32_MAX));
   (void)setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
   const auto busy_poll_us = static_cast<int>(options_.busy_poll_us);
   if (busy_poll_us > 0 &&

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 
@@ -54,6 +55,18 @@ void TcpOutgoing::add_message(std::span<const Segment> segments, uint64_t cookie
     added.body_bytes += segment.bytes;
   }
   PARALLAX_CHECK(added.body_bytes <= kTcpBodyBytesMax);
+  credit_left_ -= tcp_credits_of(added.body_bytes);
+}
+
+bool TcpOutgoing::regain(size_t credit_bytes) {
+  if (credit_bytes > kTcpCreditBytes - credit_left_) return false;
+  credit_left_ += credit_bytes;
+  return true;
+}
+
+bool TcpOutgoing::owe(size_t credit_bytes) {
+  credit_owed_ += credit_bytes;
+  return credit_owed_ <= kTcpCreditBytes;
 }
 
 void TcpOutgoing::add_welcome() {
@@ -65,7 +78,8 @@ void TcpOutgoing::add_welcome() {
 }
 
 void TcpOutgoing::seal(Slot& slot, TcpSealer& sealer) {
-  const TcpFrameHeader header{static_cast<uint32_t>(slot.body_bytes), slot.type};
+  const TcpFrameHeader header{static_cast<uint32_t>(slot.body_bytes), slot.type,
+                              static_cast<uint32_t>(std::exchange(credit_owed_, 0))};
   const std::span<const Segment> segments(slot.segments.data(), slot.segment_count);
   if (sealer.suite().security == TcpSecurity::kEncrypt) {
     slot.buffer = buffers_.take();
@@ -100,6 +114,11 @@ size_t TcpOutgoing::gather(std::array<iovec, kGatherMax>* pieces, size_t* bytes)
 
 // Cost: one system call for all frames that wait, up to kGatherMax pieces.
 int TcpOutgoing::flush(int socket, TcpSealer& sealer, Done& done) {
+  // Not while one may wait already.
+  if (owes_much() && unsealed_ == 0 && !blocked_) {
+    push(TcpFrameType::kCredit);
+    ++counters_.credits_sent;
+  }
   for (; unsealed_ > 0; --unsealed_) seal(slot(count_ - unsealed_), sealer);
   while (count_ > 0 && !blocked_) {
     std::array<iovec, kGatherMax> pieces;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // TcpOutgoing: the frames on their way to one peer: those that the kernel has not taken yet, in
-// order, at most kSendsInFlightMax messages. A message is sealed once there is a connection, and
+// order, at most kSendsInFlightMax messages, and the credits of both directions (kTcpCreditBytes):
+// those left for messages to the peer, and those owed to it. A message is sealed once there is a
+// connection, and
 // sent by one gathering system call: encrypted into a buffer that stays in cache, else from where
 // the caller's bytes lie. What the kernel does not take of these waits in a buffer too, so that
 // they are read no more. Owned by the transport's owner; nothing blocks, and a send allocates
@@ -38,6 +40,7 @@ class TcpBuffers {
 struct TcpCounters {
   uint64_t frames_sent = 0;
   uint64_t frames_received = 0;
+  uint64_t credits_sent = 0;  // of the frames sent, those for credits alone
   uint64_t send_calls = 0;
   uint64_t receive_calls = 0;  // those that brought bytes
   uint64_t looks = 0;          // epoll was asked
@@ -60,7 +63,15 @@ class TcpOutgoing {
   TcpOutgoing(const TcpOutgoing&) = delete;
   TcpOutgoing& operator=(const TcpOutgoing&) = delete;
 
-  bool has_room() const { return messages_ < kSendsInFlightMax; }
+  bool has_room() const { return messages_ < kSendsInFlightMax && !lacks_credit(); }
+  // For the largest message.
+  bool lacks_credit() const { return credit_left_ < tcp_credits_of(kTcpBodyBytesMax); }
+  // What the peer gives back. False: more than it was sent.
+  [[nodiscard]] bool regain(size_t credit_bytes);
+  // A message of the peer's was taken. False: the peer had no credit for it.
+  [[nodiscard]] bool owe(size_t credit_bytes);
+  // So much that it is not left to what goes there next: flush() says so.
+  bool owes_much() const { return credit_owed_ >= kTcpCreditBytes / 4; }
   bool empty() const { return count_ == 0; }
   // The kernel took less than it was given: flush() again once the socket is writable.
   bool blocked() const { return blocked_; }
@@ -79,7 +90,7 @@ class TcpOutgoing {
   void drop(Done& done);
 
  private:
-  static constexpr size_t kSlots = kSendsInFlightMax + 2;  // two for control frames
+  static constexpr size_t kSlots = kSendsInFlightMax + 3;  // one of each kind of control frame
   static constexpr size_t kPiecesMax = kSegmentsMax + 2;   // header and tag
   static constexpr size_t kGatherMax = 64;
 
@@ -113,6 +124,8 @@ class TcpOutgoing {
   size_t count_ = 0;
   size_t unsealed_ = 0;  // the last of them
   uint32_t messages_ = 0;
+  size_t credit_left_ = kTcpCreditBytes;
+  size_t credit_owed_ = 0;
   bool blocked_ = false;
 };
 

@@ -73,6 +73,8 @@ struct TcpPeer final : TcpOutgoing::Done {
   void on_taken(uint64_t cookie) override { sent->push({rank, cookie}); }
   // Messages alone: before, the connection is still to be made.
   bool is_held() const { return held && phase == Phase::kConnected; }
+  // Nothing of it is to be read until it is its turn.
+  bool holds_message() const { return is_held() && link->incoming.at_message(); }
 
   struct Completion {
     uint32_t rank = 0;

@@ -32,18 +32,15 @@ class TcpRails::Ordered final : public Receiver {
   uint64_t messages() const { return messages_; }
 
   void on_message(uint32_t from, std::span<const std::byte> message) override {
-    Peer& peer = rails_.peers_[from];
-    PARALLAX_CHECK(peer.hears_by == rail_);
-    peer.hears_by = rails_.after(rail_);
-    // Before the receiver, which may throw: this message is then behind us all the same.
-    rails_.rails_[rail_]->turns().hold(from);
-    rails_.rails_[peer.hears_by]->turns().resume(from);
-    if (peer.ended != nullptr) {
-      peer.heard_ns = rails_.clock_.now_ns();
-      peer.polls = 0;
-    }
-    ++messages_;
+    next_turn(from);
     receiver_.on_message(from, message);
+  }
+  std::byte* place(uint32_t from, std::span<const std::byte> head, size_t rest_bytes) override {
+    return receiver_.place(from, head, rest_bytes);
+  }
+  void on_placed(uint32_t from, std::span<const std::byte> head, size_t rest_bytes) override {
+    next_turn(from);
+    receiver_.on_placed(from, head, rest_bytes);
   }
   void on_sent(uint64_t cookie) override { receiver_.on_sent(cookie); }
   void on_lost(uint32_t rank, Loss loss, std::string_view why) override {
@@ -55,6 +52,20 @@ class TcpRails::Ordered final : public Receiver {
   }
 
  private:
+  // Before the receiver, which may throw: a message is then behind us all the same.
+  void next_turn(uint32_t from) {
+    Peer& peer = rails_.peers_[from];
+    PARALLAX_CHECK(peer.hears_by == rail_);
+    peer.hears_by = rails_.after(rail_);
+    rails_.rails_[rail_]->turns().hold(from);
+    rails_.rails_[peer.hears_by]->turns().resume(from);
+    if (peer.ended != nullptr) {
+      peer.heard_ns = rails_.clock_.now_ns();
+      peer.polls = 0;
+    }
+    ++messages_;
+  }
+
   TcpRails& rails_;
   Receiver& receiver_;
   uint32_t rail_ = 0;

@@ -38,6 +38,12 @@ std::string why_ended(int error) {
   return "its connection broke (closed without a goodbye: its process ended, or it was cut)";
 }
 
+// Ahead of its turn.
+std::string why_one_ended(const TcpPeer& peer, const SocketAddress& own) {
+  return "one of its connections broke (" + tcp_path(peer, own) +
+         ": closed or cut), while another stands";
+}
+
 }  // namespace
 
 bool TcpTransport::writable(uint32_t to) const {
@@ -96,7 +102,11 @@ bool TcpTransport::poll(Receiver& receiver) {
     if (resumed->phase == TcpPeer::Phase::kFailed) attend_later(*resumed);
   }
   const bool few = connected_.size() <= kAskedPeersMax;
-  for (size_t i = 0; few && i < connected_.size(); ++i) moved |= receive(*connected_[i], receiver);
+  for (size_t i = 0; few && i < connected_.size(); ++i) {
+    TcpPeer& peer = *connected_[i];
+    // For its credits, of one that is held.
+    if (!peer.is_held() || peer.outgoing.lacks_credit()) moved |= receive(peer, receiver);
+  }
   const bool others = dial_count_ > 0 || waiting_count_ > 0 || strangers_->count() > 0;
   if (!few || others || (!moved && (armed_ || ++empty_polls_ >= kEmptyPollsMax))) {
     moved |= look(receiver);
@@ -146,8 +156,7 @@ bool TcpTransport::on_event(TcpPeer& peer, uint32_t events, Receiver& receiver) 
   }
   if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) moved |= receive(peer, receiver);
   if ((events & kEnds) != 0 && peer.is_held() && peer.link != nullptr && has_ended(*peer.link)) {
-    peer.failure = "one of its connections broke (" + tcp_path(peer, strangers_->address()) +
-                   ": closed or cut), while another stands";
+    peer.failure = why_one_ended(peer, strangers_->address());
     turns_.note_end(peer);
     moved = true;
   }
@@ -156,11 +165,15 @@ bool TcpTransport::on_event(TcpPeer& peer, uint32_t events, Receiver& receiver) 
 
 // Cost: one system call for all that the socket holds, up to the buffer's size.
 bool TcpTransport::receive(TcpPeer& peer, Receiver& receiver) {
-  if (peer.link == nullptr || peer.is_held() || peer.phase > TcpPeer::Phase::kConnected) {
+  if (peer.link == nullptr || peer.phase > TcpPeer::Phase::kConnected || peer.holds_message()) {
     return false;
   }
+  TcpIncoming& incoming = peer.link->incoming;
   int error = 0;
-  switch (peer.link->incoming.fill(peer.link->socket.get(), counters_, &error)) {
+  size_t rest_bytes = 0;
+  const std::span<const std::byte> head = incoming.head(&rest_bytes);
+  std::byte* const place = head.empty() ? nullptr : receiver.place(peer.rank, head, rest_bytes);
+  switch (incoming.fill(peer.link->socket.get(), counters_, place, &error)) {
     case TcpIncoming::Fill::kNothing:
       return false;
     case TcpIncoming::Fill::kBytes:
@@ -168,7 +181,8 @@ bool TcpTransport::receive(TcpPeer& peer, Receiver& receiver) {
       return true;
     case TcpIncoming::Fill::kEnded:
       if (error == 0) error = peer.link->broken;
-      end_by(peer, Loss::kBroken, why_ended(error));
+      end_by(peer, Loss::kBroken,
+             peer.is_held() ? why_one_ended(peer, strangers_->address()) : why_ended(error));
       return true;
   }
   return false;
@@ -177,11 +191,11 @@ bool TcpTransport::receive(TcpPeer& peer, Receiver& receiver) {
 // True: there was a frame, or the end.
 bool TcpTransport::take_frames(TcpPeer& peer, Receiver& receiver) {
   bool moved = false;
-  TcpFrameHeader header;
-  std::span<const std::byte> body;
-  while (peer.link != nullptr && !peer.is_held() && peer.phase <= TcpPeer::Phase::kConnected) {
+  TcpFrame frame;
+  while (peer.link != nullptr && peer.phase <= TcpPeer::Phase::kConnected &&
+         !peer.holds_message()) {
     const bool stands = peer.phase == TcpPeer::Phase::kConnected;
-    const TcpIncoming::Next next = peer.link->incoming.next(&header, &body);
+    const TcpIncoming::Next next = peer.link->incoming.next(&frame);
     if (next == TcpIncoming::Next::kMore) break;
     moved = true;
     if (next == TcpIncoming::Next::kForged) {
@@ -189,24 +203,33 @@ bool TcpTransport::take_frames(TcpPeer& peer, Receiver& receiver) {
              "a frame of its connection was altered, repeated or left out on the way");
       break;
     }
-    if (next == TcpIncoming::Next::kGarbage || (header.type == TcpFrameType::kWelcome) == stands) {
+    const TcpFrameHeader& header = frame.header;
+    const bool is_message = header.type == TcpFrameType::kMessage;
+    if (next == TcpIncoming::Next::kGarbage || (header.type == TcpFrameType::kWelcome) == stands ||
+        !peer.outgoing.regain(header.credit_bytes) ||
+        (is_message && !peer.outgoing.owe(tcp_credits_of(header.body_bytes)))) {
       // Without tags anyone on the way may have written it.
       const bool tagged = options_.security != TcpSecurity::kHandshake;
       end_by(peer, tagged ? Loss::kDead : Loss::kBroken, "its connection carries what is no frame");
       break;
     }
     ++counters_.frames_received;
-    if (header.type == TcpFrameType::kMessage) {
+    if (is_message) {
       interrupted_ = &peer;  // should it throw
-      receiver.on_message(peer.rank, body);
+      if (frame.placed_bytes == 0) {
+        receiver.on_message(peer.rank, frame.body);
+      } else if (!frame.spoiled) {
+        receiver.on_placed(peer.rank, frame.body, frame.placed_bytes);
+      }
       interrupted_ = nullptr;
     } else if (header.type == TcpFrameType::kWelcome) {
       connected(peer);
-    } else {
+    } else if (header.type == TcpFrameType::kGoodbye) {
       end_by(peer, Loss::kBroken, "it left, and closed its connection");
       break;
     }
   }
+  if (peer.link != nullptr && peer.outgoing.owes_much()) flush(peer);
   return moved;
 }
 

@@ -65,7 +65,7 @@ const TcpPeer* TcpTurns::take_ended() {
 void TcpTurns::leave_out_held(std::span<TcpPeer* const> connected) {
   if (held_count_ == 0) return;
   for (TcpPeer* const peer : connected) {
-    if (!peer->held || peer->link->unheard) continue;
+    if (!peer->holds_message() || peer->link->unheard) continue;
     peer->link->unheard = true;
     watch_tcp_link(epoll_, *peer);
   }

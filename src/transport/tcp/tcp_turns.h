@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // TcpTurns: whose messages a TcpTransport does not take yet. For the owner of several connections
-// to one rank, which brings their messages in order (TcpRails). From hold() to resume() nothing of
-// that rank is delivered: what has come waits in its buffer and at the kernel, in order, and nobody
-// is woken for it. Nothing else changes. That its connection has ended, or cannot be made, is not
+// to one rank, which brings their messages in order (TcpRails). From hold() to resume() no message
+// of that rank is delivered: one that has come waits in its buffer, what follows it at the kernel,
+// in order, and nobody is woken for it. Credits ahead of it are taken. Nothing else changes. That
+// its connection has ended, or cannot be made, is not
 // reported either, but told to the owner, at once and once. Owned by the transport; one caller at a
 // time; nothing blocks, nothing allocates but what tells of an end.
 #ifndef PARALLAX_TRANSPORT_TCP_TCP_TURNS_H_
@@ -51,8 +52,8 @@ class TcpTurns {
   void note_end(TcpPeer& peer);
   // Whose end was noted since. Null: nobody's.
   const TcpPeer* take_ended();
-  // Before a sleep: from now on epoll tells nothing but the end of those that are held, until they
-  // are resumed.
+  // Before a sleep: from now on epoll tells nothing but the end of those of whom a message is held,
+  // until they are resumed.
   void leave_out_held(std::span<TcpPeer* const> connected);
 
  private:

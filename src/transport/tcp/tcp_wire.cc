@@ -25,27 +25,28 @@ constexpr std::string_view kSharedKeyLead = "libparallax tcp 1 psk ";
 
 }  // namespace
 
-// Little-endian; three bytes are zero.
+// Little-endian.
 void encode_tcp_header(const TcpFrameHeader& header, std::byte* out) {
   for (size_t i = 0; i < 4; ++i) out[i] = static_cast<std::byte>(header.body_bytes >> 8 * i);
   out[4] = static_cast<std::byte>(header.type);
-  std::memset(out + 5, 0, 3);
+  for (size_t i = 0; i < 3; ++i) out[5 + i] = static_cast<std::byte>(header.credit_bytes >> 8 * i);
 }
 
 bool decode_tcp_header(const std::byte* bytes, size_t body_bytes_max, TcpFrameHeader* header) {
-  uint32_t body_bytes = 0;
-  for (size_t i = 0; i < 4; ++i) body_bytes |= static_cast<uint32_t>(bytes[i]) << 8 * i;
+  const auto number = [bytes](size_t first, size_t count) {
+    uint32_t value = 0;
+    for (size_t i = 0; i < count; ++i) value |= static_cast<uint32_t>(bytes[first + i]) << 8 * i;
+    return value;
+  };
   const auto type = static_cast<TcpFrameType>(bytes[4]);
-  *header = {body_bytes, type};
-  for (size_t i = 5; i < kTcpHeaderBytes; ++i) {
-    if (bytes[i] != std::byte{0}) return false;
-  }
+  *header = {number(0, 4), type, number(5, 3)};
   switch (type) {
     case TcpFrameType::kMessage:
-      return body_bytes <= body_bytes_max;
+      return header->body_bytes <= body_bytes_max;
     case TcpFrameType::kWelcome:
     case TcpFrameType::kGoodbye:
-      return body_bytes == 0;
+    case TcpFrameType::kCredit:
+      return header->body_bytes == 0;
   }
   return false;
 }

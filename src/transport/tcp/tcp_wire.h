@@ -22,6 +22,12 @@ inline constexpr size_t kTcpTagBytes = 16;
 inline constexpr size_t kTcpBodyBytesMax = 64 << 10;
 inline constexpr size_t kTcpFrameBytesMax = kTcpHeaderBytes + kTcpBodyBytesMax + kTcpTagBytes;
 
+// Credits of one direction of a connection, in bytes of messages with their headers: so much may be
+// under way that its receiver has not taken. What it takes it gives back in the header of whatever
+// it sends next, or in a frame of its own once that is a quarter.
+inline constexpr size_t kTcpCreditBytes = 2 << 20;
+inline constexpr size_t kTcpCreditBytesMax = (1 << 24) - 1;  // that a header can give back
+
 // How the frames of a job are protected: the setting `security`. Numbers are the wire's.
 enum class TcpSecurity : uint8_t {
   kEncrypt = 0,       // read and altered by nobody
@@ -47,12 +53,17 @@ enum class TcpFrameType : uint8_t {
   kMessage = 1,
   kWelcome = 2,  // the listening side's first frame: the connection stands
   kGoodbye = 3,  // the last one: what ends without it was cut
+  kCredit = 4,   // nothing but what its header gives back
 };
 
 struct TcpFrameHeader {
   uint32_t body_bytes = 0;
   TcpFrameType type = TcpFrameType::kMessage;
+  uint32_t credit_bytes = 0;  // of the other direction, that are given back: kTcpCreditBytesMax
 };
+
+// What a message takes of its direction's credits.
+inline size_t tcp_credits_of(size_t body_bytes) { return kTcpHeaderBytes + body_bytes; }
 
 void encode_tcp_header(const TcpFrameHeader& header, std::byte* out);
 // False: no frame begins so; *header then holds what it says all the same. `body_bytes_max` bounds

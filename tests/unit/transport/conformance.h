@@ -87,8 +87,26 @@ inline size_t mixed_bytes(uint64_t sequence, size_t max) {
 }
 
 // Checks what arrives: from each rank, messages 0, 1, 2... with their pattern; each cookie once.
+// Two of three messages it has placed, where the transport asks.
 class Recorder final : public Receiver {
  public:
+  std::byte* place(uint32_t from, std::span<const std::byte> head, size_t rest_bytes) override {
+    EXPECT_EQ(head.size(), kMessageHeadBytes);
+    EXPECT_EQ(losses[from], 0u) << "a message of rank " << from << " after its loss";
+    if (received[from] % 3 == 0) return nullptr;
+    std::vector<std::byte>& whole = being_placed_[from];
+    if (whole.empty()) whole.resize(head.size() + rest_bytes);
+    EXPECT_EQ(whole.size(), head.size() + rest_bytes) << "another message is not all there";
+    return whole.data() + head.size();
+  }
+  void on_placed(uint32_t from, std::span<const std::byte> head, size_t rest_bytes) override {
+    std::vector<std::byte> whole;
+    std::swap(whole, being_placed_[from]);
+    ASSERT_EQ(whole.size(), head.size() + rest_bytes);
+    std::copy(head.begin(), head.end(), whole.begin());
+    ++placed_count;
+    on_message(from, whole);
+  }
   void on_message(uint32_t from, std::span<const std::byte> message) override {
     EXPECT_EQ(losses[from], 0u) << "a message of rank " << from << " after its loss";
     if (check_pattern) check(from, message);
@@ -110,6 +128,7 @@ class Recorder final : public Receiver {
   }
 
   bool check_pattern = true;
+  uint64_t placed_count = 0;
   std::map<uint32_t, uint64_t> received;
   std::map<uint32_t, uint64_t> received_bytes;
   std::map<uint32_t, size_t> last_bytes;
@@ -122,6 +141,8 @@ class Recorder final : public Receiver {
   std::function<void(uint64_t)> sent_hook;
 
  private:
+  std::map<uint32_t, std::vector<std::byte>> being_placed_;
+
   void check(uint32_t from, std::span<const std::byte> message) {
     for (size_t at = 0; at < message.size(); at += sizeof(uint64_t)) {
       const uint64_t word = pattern(from, received[from], at / sizeof word);

@@ -91,6 +91,11 @@ TEST(TcpFrames, are_those_of_the_documentation) {
   sealed(rekeyed, TcpFrameType::kMessage, "hello");
   EXPECT_EQ(hex(sealed(rekeyed, TcpFrameType::kMessage, "hello")),
             "0500000001000000e53148c0330cf4eda41d2a4c7586ccb92ee74c4205");
+  TcpSealer gives_back({}, counting_key());
+  Bytes credit(kTcpHeaderBytes + kTcpTagBytes);
+  gives_back.seal({0, TcpFrameType::kCredit, kTcpCreditBytes / 4 + 8}, {}, credit.data(), nullptr,
+                  credit.data() + kTcpHeaderBytes);
+  EXPECT_EQ(hex(credit), "00000000040800086bccf8655582db0f38c6c8fe05f60d41");
 }
 
 // Given any one bit flipped, a frame again, one left out, or one of another key, expect none to
@@ -152,16 +157,22 @@ TEST(TcpWire, headers_are_checked) {
   EXPECT_FALSE(decode_tcp_header(bytes, 999, &read)) << "longer than any message";
   encode_tcp_header({UINT32_MAX, TcpFrameType::kMessage}, bytes);
   EXPECT_FALSE(decode_tcp_header(bytes, kTcpBodyBytesMax, &read));
-  for (const auto type : {TcpFrameType::kWelcome, TcpFrameType::kGoodbye}) {
+  for (const auto type : {TcpFrameType::kWelcome, TcpFrameType::kGoodbye, TcpFrameType::kCredit}) {
     encode_tcp_header({0, type}, bytes);
     EXPECT_TRUE(decode_tcp_header(bytes, 1000, &read));
     encode_tcp_header({1, type}, bytes);
     EXPECT_FALSE(decode_tcp_header(bytes, 1000, &read));
   }
-  for (size_t at = 4; at < kTcpHeaderBytes; ++at) {
+  for (const uint8_t none : {0, 5, 255}) {
     encode_tcp_header({0, TcpFrameType::kMessage}, bytes);
-    bytes[at] = std::byte{4};
-    EXPECT_FALSE(decode_tcp_header(bytes, 1000, &read)) << "byte " << at;
+    bytes[4] = std::byte{none};
+    EXPECT_FALSE(decode_tcp_header(bytes, 1000, &read)) << "type " << int{none};
+  }
+  for (const uint32_t credit : {0u, 1u, 0x123456u, uint32_t{kTcpCreditBytesMax}}) {
+    encode_tcp_header({7, TcpFrameType::kMessage, credit}, bytes);
+    EXPECT_TRUE(decode_tcp_header(bytes, 1000, &read));
+    EXPECT_EQ(read.body_bytes, 7u);
+    EXPECT_EQ(read.credit_bytes, credit);
   }
 }
 

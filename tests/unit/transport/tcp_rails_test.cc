@@ -121,6 +121,29 @@ TEST(TcpRails, messages_take_them_in_turn) {
   }
 }
 
+// Given messages of one rank alone, three times as many on each rail as there are credits, expect
+// all to come: what its peer gives back comes by rails whose messages are not awaited. So too
+// where the sender sleeps until there is news.
+TEST(TcpRails, credits_come_by_rails_that_are_held) {
+  constexpr size_t kBytes = 60 << 10;
+  for (const size_t rails : {2, 3}) {
+    TwoRanks ranks(rails);
+    ranks.send(rails * 3 * kTcpCreditBytes / kBytes, kBytes);
+    ASSERT_TRUE(ranks.until([&] { return ranks.all_heard(); })) << rails << " rails";
+    while (ranks.at[0]->writable(1)) ranks.send(1, kBytes);
+    ASSERT_TRUE(ranks.until([&] { return ranks.all_heard(); })) << rails << " rails";
+    const auto give_up = std::chrono::steady_clock::now() + conformance::kPatience;
+    while (!ranks.at[0]->writable(1) && std::chrono::steady_clock::now() < give_up) {
+      if (!ranks.at[0]->arm()) {
+        ranks.at[0]->poll(ranks.heard[0]);
+      } else {
+        ASSERT_TRUE(conformance::wait_readable(ranks.at[0]->wait_fd(), 60000));
+      }
+    }
+    EXPECT_TRUE(ranks.at[0]->writable(1)) << rails << " rails";
+  }
+}
+
 // Given a message that is late on its rail, expect those behind it, on others, to wait for it, at
 // most as many of them as may be under way; and the rank that they are for to sleep meanwhile.
 TEST(TcpRails, what_is_ahead_of_its_turn_waits_and_wakes_nobody) {

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { HEADER = 8, TAG = 16, BODY_MAX = 65536 };
+enum { HEADER = 8, TAG = 16, BODY_MAX = 65536, CREDIT = 2 << 20 };
 
 struct direction {
   unsigned char key[32], iv[32];
@@ -121,12 +121,13 @@ static int protect(struct talk* talk, struct direction* direction, int seals, un
 
 static size_t tag_bytes(const struct talk* talk) { return talk->client->security == 2 ? 0 : TAG; }
 
-static int send_frame(struct talk* talk, unsigned char type, const char* body) {
+static int send_frame(struct talk* talk, unsigned char type, const char* body, size_t credit) {
   static unsigned char frame[HEADER + BODY_MAX + TAG];
   const size_t bytes = strlen(body), all = HEADER + bytes + tag_bytes(talk);
   memset(frame, 0, HEADER);
   for (int i = 0; i < 4; ++i) frame[i] = (unsigned char)(bytes >> 8 * i);
   frame[4] = type;
+  for (int i = 0; i < 3; ++i) frame[5 + i] = (unsigned char)(credit >> 8 * i);
   memcpy(frame + HEADER, body, bytes);
   return protect(talk, &talk->sends, 1, frame, bytes) &&
          send(talk->client->socket, frame, all, MSG_NOSIGNAL) == (ssize_t)all;
@@ -152,12 +153,19 @@ int second_client_exchange(const struct second_client* client, const char* messa
                            unsigned char* answer, size_t* answer_bytes) {
   struct talk talk = {.client = client};
   unsigned char type = 0;
+  size_t owed = 0;
   make_psk(&talk);
   if (!shake_hands(&talk)) return 1;
   if (!receive_frame(&talk, &type, answer, answer_bytes) || type != 2) return 2;
-  if (client->type_wrong != 0 && !send_frame(&talk, (unsigned char)client->type_wrong, ""))
+  if (client->type_wrong != 0 && !send_frame(&talk, (unsigned char)client->type_wrong, "", 0))
     return 3;
-  if (!send_frame(&talk, 1, message)) return 3;
-  if (!receive_frame(&talk, &type, answer, answer_bytes) || type != 1) return 4;
-  return send_frame(&talk, 3, "") ? 0 : 5;
+  if (!send_frame(&talk, 1, message, client->credit_wrong)) return 3;
+  for (unsigned i = 0; i < client->answers; ++i) {
+    if (!receive_frame(&talk, &type, answer, answer_bytes) || type != 1) return 4;
+    owed += HEADER + *answer_bytes;
+    if (owed < CREDIT / 4) continue;
+    if (!send_frame(&talk, 4, "", owed)) return 5;
+    owed = 0;
+  }
+  return send_frame(&talk, 3, "", owed) ? 0 : 6;
 }

@@ -16,12 +16,14 @@ struct second_client {
   unsigned long long job;
   const unsigned char* salt; /* 32 bytes: of the rank that listens */
   const char* identity;
-  int security;   /* 0 encrypt, 1 authenticate, 2 handshake */
-  int type_wrong; /* 0, or of a frame without a body that it sends ahead of the message */
+  int security;          /* 0 encrypt, 1 authenticate, 2 handshake */
+  int type_wrong;        /* 0, or of a frame without a body that it sends ahead of the message */
+  unsigned answers;      /* messages that it waits for; what they cost it gives back */
+  unsigned credit_wrong; /* what it gives back with its message, though it was sent nothing */
 };
 
-/* Joins, sends the message, waits for one, which goes to `answer`, and says goodbye. 0, or the
- * number of the step that failed. */
+/* Joins, sends the message, waits for all answers, of which the last goes to `answer`, and says
+ * goodbye. 0, or the number of the step that failed. */
 int second_client_exchange(const struct second_client* client, const char* message,
                            unsigned char* answer, size_t* answer_bytes);
 

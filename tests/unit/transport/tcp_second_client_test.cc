@@ -21,41 +21,55 @@ namespace {
 
 constexpr const char* kSecret = "a secret that both were given";
 
+// Answers the first message by as many of its own as it is to.
 class Answering final : public Receiver {
  public:
-  explicit Answering(Transport& transport) : transport_(transport) {}
-  void on_message(uint32_t from, std::span<const std::byte> message) override {
+  Answering(Transport& transport, uint32_t answers, const std::string& answer)
+      : transport_(transport), answers_(answers), answer_(answer) {}
+  void on_message(uint32_t, std::span<const std::byte> message) override {
     heard.assign(reinterpret_cast<const char*>(message.data()), message.size());
-    const Segment segment{answer_.data(), answer_.size()};
-    EXPECT_TRUE(transport_.send(from, {&segment, 1}, 1).ok());
   }
   void on_sent(uint64_t) override {}
   void on_lost(uint32_t, Loss kind, std::string_view why) override {
     loss = kind;
     lost = why;
   }
+  void answer() {
+    const Segment segment{answer_.data(), answer_.size()};
+    for (; !heard.empty() && answered < answers_ && transport_.writable(0); ++answered) {
+      EXPECT_TRUE(transport_.send(0, {&segment, 1}, 1).ok());
+    }
+  }
 
   std::string heard, lost;
   Loss loss = Loss::kOwnLack;
+  uint32_t answered = 0;
 
  private:
   Transport& transport_;
-  const std::string answer_ = "and here is mine";
+  const uint32_t answers_;
+  const std::string answer_;
 };
 
 // A rank that listens, and what it and the other implementation, which connects, came to.
 class SecondTalk {
  public:
-  explicit SecondTalk(TcpSecurity security, int type_wrong = 0)
-      : SecondTalk(make(security), type_wrong) {}
+  struct Options {
+    TcpSecurity security = TcpSecurity::kEncrypt;
+    int type_wrong = 0;
+    uint32_t credit_wrong = 0;
+    uint32_t answers = 1;
+    std::string answer = "and here is mine";
+  };
+  explicit SecondTalk(const Options& options) : SecondTalk(make(options.security), options) {}
 
   int outcome = -1;  // of the other
   std::string answer;
   Answering heard;
 
  private:
-  SecondTalk(std::unique_ptr<TcpTransport> rank, int type_wrong)
-      : heard(*rank), rank_(std::move(rank)) {
+  SecondTalk(std::unique_ptr<TcpTransport> rank, const Options& options)
+      : heard(*rank, options.answers, options.answer), rank_(std::move(rank)) {
     TcpEndpoint own;
     EXPECT_TRUE(decode_tcp_endpoint(rank_->address(), &own).ok());
     EXPECT_TRUE(rank_->connect(0, rank_->address()).ok());  // where rank 0 listens does not matter
@@ -72,7 +86,9 @@ class SecondTalk {
                                .salt = own.salt.bytes.data(),
                                .identity = identity.c_str(),
                                .security = static_cast<int>(own.security),
-                               .type_wrong = type_wrong};
+                               .type_wrong = options.type_wrong,
+                               .answers = options.answers,
+                               .credit_wrong = options.credit_wrong};
     std::thread other([&] {
       std::vector<unsigned char> bytes(kTcpBodyBytesMax);
       size_t count = 0;
@@ -80,7 +96,10 @@ class SecondTalk {
       if (outcome == 0) answer.assign(reinterpret_cast<const char*>(bytes.data()), count);
     });
     const auto give_up = std::chrono::steady_clock::now() + conformance::kPatience;
-    while (heard.lost.empty() && std::chrono::steady_clock::now() < give_up) rank_->poll(heard);
+    while (heard.lost.empty() && std::chrono::steady_clock::now() < give_up) {
+      rank_->poll(heard);
+      heard.answer();
+    }
     rank_.reset();
     other.join();
   }
@@ -96,10 +115,12 @@ class SecondTalk {
   std::unique_ptr<TcpTransport> rank_;
 };
 
+constexpr TcpSecurity kSecurities[] = {TcpSecurity::kEncrypt, TcpSecurity::kAuthenticate,
+                                       TcpSecurity::kHandshake};
+
 TEST(TcpTransport, speaks_with_another_implementation) {
-  for (const auto security :
-       {TcpSecurity::kEncrypt, TcpSecurity::kAuthenticate, TcpSecurity::kHandshake}) {
-    const SecondTalk talk(security);
+  for (const auto security : kSecurities) {
+    const SecondTalk talk({.security = security});
     EXPECT_EQ(talk.outcome, 0) << tcp_security_name(security);
     EXPECT_EQ(talk.heard.heard, "this is my message");
     EXPECT_EQ(talk.answer, "and here is mine");
@@ -107,12 +128,36 @@ TEST(TcpTransport, speaks_with_another_implementation) {
   }
 }
 
+// Given three times as many bytes for the other implementation as there are credits, expect all of
+// them to come, since it gives back what it takes as the page says.
+TEST(TcpTransport, another_implementation_gives_credits_back) {
+  const std::string answer(60 << 10, 'a');
+  const auto answers = static_cast<uint32_t>(3 * kTcpCreditBytes / answer.size());
+  for (const auto security : kSecurities) {
+    const SecondTalk talk({.security = security, .answers = answers, .answer = answer});
+    EXPECT_EQ(talk.outcome, 0) << tcp_security_name(security);
+    EXPECT_EQ(talk.heard.answered, answers);
+    EXPECT_EQ(talk.answer, answer);
+    EXPECT_EQ(talk.heard.lost, "it left, and closed its connection");
+  }
+}
+
+// Given credits for what was never sent, expect the end.
+TEST(TcpTransport, credits_that_nobody_took_end_the_connection) {
+  for (const auto security : kSecurities) {
+    const SecondTalk talk({.security = security, .credit_wrong = 1});
+    EXPECT_NE(talk.outcome, 0) << tcp_security_name(security);
+    EXPECT_EQ(talk.heard.heard, "");
+    EXPECT_EQ(talk.heard.lost, "its connection carries what is no frame");
+    EXPECT_EQ(talk.heard.loss, security == TcpSecurity::kHandshake ? Loss::kBroken : Loss::kDead);
+  }
+}
+
 // Given a welcome from the side that connects, which has none to say, expect the end, and nothing
 // of what is behind it; where frames have tags that is the peer's own doing.
 TEST(TcpTransport, a_welcome_out_of_place_ends_the_connection) {
-  for (const auto security :
-       {TcpSecurity::kEncrypt, TcpSecurity::kAuthenticate, TcpSecurity::kHandshake}) {
-    const SecondTalk talk(security, 2);
+  for (const auto security : kSecurities) {
+    const SecondTalk talk({.security = security, .type_wrong = 2});
     EXPECT_NE(talk.outcome, 0) << tcp_security_name(security);
     EXPECT_EQ(talk.heard.heard, "");
     EXPECT_EQ(talk.heard.lost, "its connection carries what is no frame");

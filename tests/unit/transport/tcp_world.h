@@ -5,6 +5,9 @@
 #define PARALLAX_TESTS_UNIT_TRANSPORT_TCP_WORLD_H_
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <iterator>
 #include <memory>
@@ -65,6 +68,20 @@ inline TcpRanks make_tcp_ranks(uint32_t world, TcpOptions common = tcp_options(0
   for (common.rank = 0; common.rank < world; ++common.rank) ranks.push_back(make_tcp(common));
   introduce_tcp(ranks);
   return ranks;
+}
+
+// The sockets of this process that tcp gives a timeout: the ends of connections that stand.
+inline std::vector<int> tcp_connections() {
+  std::vector<int> sockets;
+  for (int descriptor = 3; descriptor < 4096; ++descriptor) {
+    int timeout_ms = 0;
+    socklen_t bytes = sizeof timeout_ms;
+    if (::getsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, &bytes) == 0 &&
+        timeout_ms != 0) {
+      sockets.push_back(descriptor);
+    }
+  }
+  return sockets;
 }
 
 using TcpRailRanks = std::vector<std::unique_ptr<TcpRails>>;
