@@ -81,7 +81,7 @@ class AllSync {
     --round.left;
   }
 
-  const uint32_t rank_;
+  uint32_t rank_;
   std::array<Round, 2> rounds_;
   uint64_t round_ = 1;
 };

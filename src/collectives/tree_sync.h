@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "world/patterns.h"
@@ -31,6 +32,12 @@ class TreeSync {
     arrived_.resize(children_.size());
   }
 
+  // Between rounds: the tree is another one from here on.
+  void hang(uint32_t parent, std::vector<uint32_t> children) {
+    parent_ = parent;
+    children_ = std::move(children);
+    arrived_.assign(children_.size(), 0);
+  }
   uint32_t parent() const { return parent_; }
   const std::vector<uint32_t>& children() const { return children_; }
   bool is_root() const { return parent_ == kNoRank; }

@@ -143,7 +143,9 @@ std::string Reports::tree_missing(TreeKind kind, const std::string& call, ErrorF
 }
 
 std::string Reports::votes_missing(const std::string& call, ErrorFacts& about) const {
-  if (!parts_.pipeline.votes_to_all()) return tree_missing(TreeKind::kVote, call, about);
+  const bool by_tree = !parts_.pipeline.votes_to_all() || parts_.pipeline.votes_by_host();
+  const std::string text = by_tree ? tree_missing(TreeKind::kVote, call, about) : "";
+  if (!text.empty() || !parts_.pipeline.votes_to_all()) return text;
   return waiting_for(parts_.pipeline.missing_votes(), "to " + call + ", or one that it waits for",
                      about);
 }

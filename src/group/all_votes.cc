@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -31,8 +32,40 @@ AllVotes::AllVotes(Group& group, Outbox& outbox, Ballots& ballots)
     : group_(group),
       outbox_(outbox),
       ballots_(ballots),
+      voters_(group.columns().world()),
+      own_(group.columns().rank()),
       all_(group.columns().world(), group.columns().rank()),
-      place_(group.entries().reserve_votes(kEntryBytes)) {}
+      place_(group.entries().reserve_votes(kEntryBytes)) {
+  std::iota(voters_.begin(), voters_.end(), 0u);
+}
+
+void AllVotes::begin_at(uint64_t round, Voters voters) {
+  of_hosts_ = voters == Voters::kHosts;
+  const Columns& columns = group_.columns();
+  voters_.resize(of_hosts_ ? columns.host_count() : columns.world());
+  for (uint32_t i = 0; i < voters_.size(); ++i) {
+    voters_[i] = of_hosts_ ? columns.map().ranks_of[i][0] : i;
+  }
+  own_ = voter_of(rank());
+  all_ = AllSync(static_cast<uint32_t>(voters_.size()), own_);
+  all_.begin_at(round);
+  for (Ballot& each : others_) each.clear();
+}
+
+uint32_t AllVotes::voter_of(uint32_t rank) const {
+  const auto found = std::lower_bound(voters_.begin(), voters_.end(), rank);
+  const bool votes = found != voters_.end() && *found == rank;
+  return votes ? static_cast<uint32_t>(found - voters_.begin()) : kNoVoter;
+}
+
+void Ballot::take(Ballot& other, uint32_t world) {
+  votes.merge(other.votes);
+  // As they came.
+  other.rates.for_each_part([this, world](std::span<const std::byte> part) {
+    PARALLAX_CHECK(rates.merge_part(part, world));
+  });
+  other.clear();
+}
 
 // ---- this rank
 
@@ -41,8 +74,16 @@ void AllVotes::tell(const Vote& vote, const StepRates& rates) {
   if (on_boards()) {
     write(step, vote, rates);
   } else {
-    send(step, vote, rates);
+    RatesBallot own;
+    if (rates.count > 0) own.say(rates, rank());
+    send(step, vote, own);
   }
+  all_.join();
+}
+
+void AllVotes::tell_of_host() {
+  const Ballot& own = ballots_[StepWindow::slot(all_.round())];
+  send(all_.round(), own.votes, own.rates);
   all_.join();
 }
 
@@ -71,19 +112,15 @@ void AllVotes::write(uint64_t step, const Vote& vote, const StepRates& rates) {
 }
 
 // As it is: each merges all.
-void AllVotes::send(uint64_t step, const Vote& vote, const StepRates& rates) {
+void AllVotes::send(uint64_t step, const Vote& vote, const RatesBallot& rates) {
   SectionHeader header = {.kind = SectionKind::kVote, .part = 1, .tag = kNoVariable};
   header.step = step;
   const auto to_all = [&](std::span<const std::byte> payload) {
-    for (uint32_t i = 1; i < world(); ++i) {
-      outbox_.send_bytes((rank() + i) % world(), header, payload);
+    for (size_t i = 1; i < voters_.size(); ++i) {
+      outbox_.send_bytes(voters_[(own_ + i) % voters_.size()], header, payload);
     }
   };
-  if (rates.count > 0) {
-    RatesBallot own;
-    own.say(rates, rank());
-    own.for_each_part(to_all);
-  }
+  rates.for_each_part(to_all);
   header.part = 0;
   std::array<std::byte, kVoteBytesMax> bytes;
   to_all(std::span(bytes).first(encode_vote(vote, bytes)));
@@ -93,12 +130,13 @@ void AllVotes::send(uint64_t step, const Vote& vote, const StepRates& rates) {
 
 bool AllVotes::take(uint32_t from, const Section& section) {
   const uint64_t step = section.header.step;
-  if (on_boards() || section.header.part > 1) return false;
+  const uint32_t voter = voter_of(from);
+  if (on_boards() || section.header.part > 1 || voter == kNoVoter || !is_voter()) return false;
   // Control of a peer comes in the order of its sending, so parts are there before their vote.
   if (section.header.part != 0) {
-    return all_.awaits(from, step) && ballot(step).rates.merge_part(section.payload, world());
+    return all_.awaits(voter, step) && ballot(step).rates.merge_part(section.payload, world());
   }
-  if (!all_.arrive(from, step) || !decode_vote(section.payload, world(), &said_)) return false;
+  if (!all_.arrive(voter, step) || !decode_vote(section.payload, world(), &said_)) return false;
   ballot(step).votes.merge(said_);
   return true;
 }
@@ -155,7 +193,9 @@ Status AllVotes::take_complete(bool* complete) {
                     " wrote a vote that is none; check that all ranks run the same version")
         .about_peer(garbled_);
   }
+  const uint64_t step = all_.round();
   *complete = all_.take_complete();
+  if (*complete && of_hosts_) ballots_[StepWindow::slot(step)].take(ballot(step), world());
   return {};
 }
 
@@ -163,6 +203,7 @@ Status AllVotes::take_complete(bool* complete) {
 
 std::vector<uint32_t> AllVotes::missing() const {
   std::vector<uint32_t> ranks = all_.missing();
+  for (uint32_t& each : ranks) each = voters_[each];
   std::erase_if(ranks, [this](uint32_t each) { return on_board(each, all_.round()); });
   return ranks;
 }

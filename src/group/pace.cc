@@ -44,6 +44,15 @@ void PaceVote::merge(const PaceVote& other) {
   for (size_t phase = 0; phase < kStepPhases; ++phase) sum_us[phase] += other.sum_us[phase];
 }
 
+std::string late_sentence(const std::string& name, const LateRank& late) {
+  return name + " is late: in " + std::to_string(late.steps) + " of the last " +
+         std::to_string(LateWindow::kWindowSteps) + " steps the others waited for it, " +
+         std::to_string(late.late_ms) + " ms a step, most of it before its " +
+         step_phase_name(late.phase) + (late.phase == StepPhase::kPush ? " or reduce" : "") +
+         "; its own program takes so long, not the network: look at its input, and for a busy or "
+         "slow machine";
+}
+
 void LateWindow::add(const PaceVote& times, uint32_t world, int64_t step_ns) {
   Latest& latest = steps_[count_++ % kWindowSteps];
   if (latest.rank != UINT32_MAX) --late_count_;

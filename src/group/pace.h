@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/clock.h"
 
@@ -71,6 +72,9 @@ struct LateRank {
   uint32_t steps = 0;                  // of the last kWindowSteps; 0: there is none
   bool operator==(const LateRank&) const = default;
 };
+
+// For the log; `name` as sentences have it.
+std::string late_sentence(const std::string& name, const LateRank& late);
 
 class LateWindow {
  public:

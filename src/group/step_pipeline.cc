@@ -60,6 +60,17 @@ void answer_early(Group& group, uint64_t step) {
   });
 }
 
+Status rule_failure(const Group& group, const StepState& step) {
+  const VariableRuntime& failed = group.runtime(step.applies.failed);
+  return Status(PARALLAX_ABORTED, group.name() + ": step " + std::to_string(step.step) +
+                                      ": the rule_fn of variable '" + failed.variable->name +
+                                      "' answered " + std::to_string(failed.rule_answer) +
+                                      ", where only 0 goes on; the step is applied in part")
+      .about_variable(failed.variable->id)
+      .about_step(step.step)
+      .about_field("rule_fn");
+}
+
 }  // namespace
 
 void StepState::reset(uint64_t begun) {
@@ -83,18 +94,33 @@ void StepPipeline::add_variables() {
   runs_->add_variables();
   for (const uint64_t ahead : {1, 2}) runs_->open(window_.finished() + ahead);
   // No step is under way anywhere before all ranks have these variables.
-  votes_to_all_ = decides_by_all();
+  choose_voters();
   parts_.trees[TreeKind::kVote].begin_at(window_.next_to_vote());
-  if (votes_to_all_) all_votes_.begin_at(window_.next_to_vote());
 }
 
-bool StepPipeline::decides_by_all() const {
-  const uint32_t world = parts_.group.columns().world();
+// Of several ranks on each of several hosts those of a host vote by its first one.
+void StepPipeline::choose_voters() {
+  const Columns& columns = parts_.group.columns();
   const auto& runtimes = parts_.group.runtimes();
-  return world > 1 && world <= kVotesToAllMax &&
-         std::none_of(runtimes.begin(), runtimes.end(), [](const auto& runtime) {
-           return runtime->variable->managed() || runtime->variable->ids_declared();
-         });
+  const HostMap& hosts = columns.map();
+  const bool of_hosts = columns.host_count() > 1 && columns.host_count() < columns.world();
+  const uint32_t voters = of_hosts ? columns.host_count() : columns.world();
+  votes_to_all_ = voters > 1 && voters <= kVotesToAllMax &&
+                  std::none_of(runtimes.begin(), runtimes.end(), [](const auto& runtime) {
+                    return runtime->variable->managed() || runtime->variable->ids_declared();
+                  });
+  votes_by_host_ = votes_to_all_ && of_hosts;
+  TreeSync& tree = parts_.trees[TreeKind::kVote];
+  const uint32_t rank = columns.rank(), first = columns.locals()[0];
+  if (!votes_by_host_) {
+    tree.hang(tree_parent(hosts, 0, rank), tree_children(hosts, 0, rank));
+  } else if (rank != first) {
+    tree.hang(first, {});
+  } else {
+    tree.hang(kNoRank, {columns.locals().begin() + 1, columns.locals().end()});
+  }
+  if (!votes_to_all_) return;
+  all_votes_.begin_at(window_.next_to_vote(), of_hosts ? Voters::kHosts : Voters::kRanks);
 }
 
 uint64_t StepPipeline::begin() {
@@ -160,19 +186,19 @@ Status StepPipeline::advance(Finished* finished) {
   if (step.ended_sent && !step.voted && (votes_to_all_ || summed())) vote(step);
   // Behind the vote, which what follows waits for.
   if (step.ended_sent && !votes_to_all_) answer_early(parts_.group, step.step);
-  if (votes_to_all_) {
+  const bool by_tree = !votes_to_all_ || votes_by_host_;
+  if (by_tree && parts_.trees[TreeKind::kVote].take_complete()) pass_votes_on();
+  if (votes_to_all_ && all_votes_.is_voter()) {
     bool complete = false;
     PARALLAX_RETURN_IF_ERROR(all_votes_.take_complete(&complete));
     if (complete) decide_by_all(step);
-  } else if (parts_.trees[TreeKind::kVote].take_complete()) {
-    pass_votes_on();
   }
   if (step.decided && !step.applying && delivered(step) && parts_.group.pulls().hold() &&
       staging.readable(step.step)) {
     apply(step);
   }
   if (!step.applying || step.applies.left > 0) return {};
-  if (step.applies.failed != UINT32_MAX) return rule_failure(step);
+  if (step.applies.failed != UINT32_MAX) return rule_failure(parts_.group, step);
   // The updates have run. New plans are laid out, variables whose placement changes with the next
   // step are moved, then the step is finished.
   if (!step.migrating) {
@@ -209,7 +235,7 @@ void StepPipeline::vote(StepState& step) {
   said_.clear();
   fill_vote(step, &said_);
   ballot(step.step).votes.merge(said_);
-  if (votes_to_all_) return all_votes_.tell(said_, step.end.rates);
+  if (votes_to_all_ && !votes_by_host_) return all_votes_.tell(said_, step.end.rates);
   parts_.trees[TreeKind::kVote].join();
 }
 
@@ -256,39 +282,40 @@ bool StepPipeline::merge_vote(uint64_t step, std::span<const std::byte> payload)
 }
 
 uint64_t StepPipeline::voted_by_others() const {
-  if (votes_to_all_) return all_votes_.told_in();
   const TreeSync& votes = parts_.trees[TreeKind::kVote];
-  return votes.any_arrived() ? votes.round() : 0;
+  const uint64_t told = votes_to_all_ && all_votes_.is_voter() ? all_votes_.told_in() : 0;
+  return std::max(told, votes.any_arrived() ? votes.round() : 0);
 }
 
 void StepPipeline::pass_votes_on() {
-  std::array<std::byte, kVoteBytesMax> bytes;
   const bool root = parts_.trees[TreeKind::kVote].is_root();
   Ballot& votes = ballot(parts_.trees[TreeKind::kVote].round());
-  if (!root) {
-    votes.rates.for_each_part(
-        [this](std::span<const std::byte> part) { parts_.trees.send_part(TreeKind::kVote, part); });
-  }
-  size_t used = 0;
-  if (root) {
-    Decision decision;
-    decide(votes, &decision);
-    used = encode_decision(decision, bytes);
-  } else {
-    used = encode_vote(votes.votes, bytes);
-  }
+  if (root) return votes_by_host_ ? all_votes_.tell_of_host() : answer_votes(votes);
+  std::array<std::byte, kVoteBytesMax> bytes;
+  votes.rates.for_each_part(
+      [this](std::span<const std::byte> part) { parts_.trees.send_part(TreeKind::kVote, part); });
+  const size_t used = encode_vote(votes.votes, bytes);
   votes.clear();
-  const auto payload = std::span(bytes).first(used);
-  // The root takes its own decision by the same way, through the same checks.
-  if (parts_.trees.pass_on(TreeKind::kVote, payload)) PARALLAX_CHECK(take_decision(payload));
+  PARALLAX_CHECK(!parts_.trees.pass_on(TreeKind::kVote, std::span(bytes).first(used)));
+}
+
+// The root of the tree takes its own decision by the same way, through the same checks.
+void StepPipeline::answer_votes(Ballot& votes) {
+  std::array<std::byte, kVoteBytesMax> bytes;
+  Decision decision;
+  decide(votes, &decision);
+  votes.clear();
+  const auto payload = std::span(bytes).first(encode_decision(decision, bytes));
+  PARALLAX_CHECK(parts_.trees.pass_on(TreeKind::kVote, payload) && take_decision(payload));
 }
 
 // ---- the decision
 
-// Every rank's own, of the same votes: whether the step is discarded, and who contributed. Only
+// Every voter's own, of the same votes: whether the step is discarded, and who contributed. Only
 // which two ranks a mismatch names may differ, and how long a step took that a rank was late in.
 void StepPipeline::decide_by_all(StepState& step) {
   Ballot& votes = ballot(step.step);
+  if (votes_by_host_) return answer_votes(votes);
   decide(votes, &step.decision);
   votes.clear();
   taken(step);
@@ -317,7 +344,10 @@ void StepPipeline::decide(const Ballot& ballot, Decision* decision) {
   decision->late = late_window_.late();
   // Once in a job.
   const bool says = !votes_to_all_ || columns.rank() == 0;
-  if (says && late_window_.news(decision->late, now_ns)) say_late(decision->late);
+  if (says && late_window_.news(decision->late, now_ns)) {
+    PARALLAX_LOG(kWarn, kStep,
+                 late_sentence(rank_name(columns.map(), decision->late.rank), decision->late));
+  }
 }
 
 // By this rank's own rates, which are all ranks' if the step is committed. The global norm is that
@@ -349,18 +379,6 @@ void StepPipeline::decide_clipping(const Ballot& ballot, Decision* decision) {
 }
 
 // In the log, once.
-void StepPipeline::say_late(const LateRank& late) const {
-  PARALLAX_LOG(kWarn, kStep,
-               rank_name(parts_.group.columns().map(), late.rank) + " is late: in " +
-                   std::to_string(late.steps) + " of the last " +
-                   std::to_string(LateWindow::kWindowSteps) + " steps the others waited for it, " +
-                   std::to_string(late.late_ms) + " ms a step, most of it before its " +
-                   step_phase_name(late.phase) +
-                   (late.phase == StepPhase::kPush ? " or reduce" : "") +
-                   "; its own program takes so long, not the network: look at its input, and for "
-                   "a busy or slow machine");
-}
-
 bool StepPipeline::take_decision(std::span<const std::byte> payload) {
   // The step's own, which nobody reads before it is decided.
   StepState& step = state(window_.next_to_vote());
@@ -447,17 +465,6 @@ void StepPipeline::submit_apply(StepState& step, VariableRuntime& runtime, doubl
 }
 
 // What other variables have applied of the step stays, and of this one too: the job ends with it.
-Status StepPipeline::rule_failure(const StepState& step) const {
-  const VariableRuntime& failed = parts_.group.runtime(step.applies.failed);
-  return Status(PARALLAX_ABORTED, parts_.group.name() + ": step " + std::to_string(step.step) +
-                                      ": the rule_fn of variable '" + failed.variable->name +
-                                      "' answered " + std::to_string(failed.rule_answer) +
-                                      ", where only 0 goes on; the step is applied in part")
-      .about_variable(failed.variable->id)
-      .about_step(step.step)
-      .about_field("rule_fn");
-}
-
 // True if no send is left that reads memory which the end of the step hands on to step + 2, or
 // frees. Peers that keep to the protocol took all of it before the step was decided, or, where
 // votes wait for no sum, before the totals that are here were made of it; except what other

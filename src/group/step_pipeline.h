@@ -9,8 +9,10 @@
 // Two steps may be ending at a time: the next one may end while this one is being decided. Votes
 // and decisions travel along the tree (TreeKind::kVote). Where nothing is managed and no rows are
 // counted, a decision follows from the votes alone: then few ranks tell theirs to all others, each
-// makes the decision itself, and a step ends in one hop (AllVotes). What was called is whoever's
-// that started it: here are only the counts of it (StepState). Engine's owner only; nothing blocks.
+// makes the decision itself, and a step ends in one hop (AllVotes); of few hosts with several ranks
+// the first of each does so, with the votes of its host, which it answers. What was called is
+// whoever's that started it: here are only the counts of it (StepState). Engine's owner only;
+// nothing blocks.
 #ifndef PARALLAX_GROUP_STEP_PIPELINE_H_
 #define PARALLAX_GROUP_STEP_PIPELINE_H_
 
@@ -78,8 +80,8 @@ struct StepState {
   void reset(uint64_t begun);
 };
 
-// Of a group of so many ranks at most, all votes go to all ranks: of more, the messages of a rank
-// outweigh the hop that is spared.
+// Of so many voters at most votes go from each to all: of more, the messages of one outweigh the
+// hop that is spared.
 inline constexpr uint32_t kVotesToAllMax = 8;
 
 class StepPipeline {
@@ -144,14 +146,16 @@ class StepPipeline {
     return ballot(step).rates.merge_part(payload, parts_.group.columns().world());
   }
   [[nodiscard]] bool take_decision(std::span<const std::byte> payload);
-  // kVote: a rank's, which goes to all.
+  // kVote: a voter's, which goes to all.
   [[nodiscard]] bool take_vote(uint32_t from, const Section& section) {
     return votes_to_all_ && all_votes_.take(from, section);
   }
 
-  // All votes go to all ranks, as far as the variables so far say.
+  // All votes go to all ranks, or to the first ranks of all hosts, which tell theirs, as far as the
+  // variables so far say.
   bool votes_to_all() const { return votes_to_all_; }
-  // Of the step to be decided next, where they do: who has not voted.
+  bool votes_by_host() const { return votes_by_host_; }
+  // Of the step to be decided next, where they do: which voters have not voted.
   std::vector<uint32_t> missing_votes() const { return all_votes_.missing(); }
   // The last step that another rank is known to have voted on, of those undecided; 0: none.
   uint64_t voted_by_others() const;
@@ -169,19 +173,18 @@ class StepPipeline {
   }
   Ballot& ballot(uint64_t step) { return ballots_[StepWindow::slot(step)]; }
 
-  bool decides_by_all() const;
+  void choose_voters();
   void vote(StepState& step);
   void fill_vote(const StepState& step, Vote* vote);
   void add_norms(const StepState& step, Vote* vote);
   void pass_votes_on();
+  void answer_votes(Ballot& votes);
   void decide_by_all(StepState& step);
   void taken(StepState& step);
   void decide(const Ballot& ballot, Decision* decision);
   void decide_clipping(const Ballot& ballot, Decision* decision);
-  void say_late(const LateRank& late) const;
   void apply(StepState& step);
   void submit_apply(StepState& step, VariableRuntime& runtime, double mean);
-  Status rule_failure(const StepState& step) const;
   bool returned(const StepState& step) const;
   Finished finish(StepState& step);
 
@@ -193,6 +196,7 @@ class StepPipeline {
   AllVotes all_votes_;
   const std::unique_ptr<LentRuns> runs_;
   bool votes_to_all_ = false;
+  bool votes_by_host_ = false;  // then: voters are hosts
   OwnTime own_time_;
   LateRank late_;
   // Of who decides.

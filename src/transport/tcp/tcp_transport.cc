@@ -229,7 +229,7 @@ bool TcpTransport::take_frames(TcpPeer& peer, Receiver& receiver) {
       break;
     }
   }
-  if (peer.link != nullptr && peer.outgoing.owes_much()) flush(peer);
+  if (peer.phase == TcpPeer::Phase::kConnected && peer.outgoing.owes_much()) flush(peer);
   return moved;
 }
 

@@ -129,5 +129,25 @@ TEST(TreeSync, WhatDoesNotBelongToTheRoundIsRefused) {
   EXPECT_TRUE(tree.take_complete() && tree.reported());
 }
 
+// Given a tree that becomes another one between rounds, expect its children, and no others, to be
+// waited for.
+TEST(TreeSync, ATreeMayBecomeAnother) {
+  const HostMap hosts = map_hosts(std::vector<std::string>{"a", "a", "b"});
+  TreeSync sync(hosts, 0);
+  sync.hang(kNoRank, {1});
+  EXPECT_TRUE(sync.is_root());
+  EXPECT_EQ(sync.missing_children(), std::vector<uint32_t>{1});
+  EXPECT_FALSE(sync.arrive(2, 1));
+  sync.join();
+  EXPECT_FALSE(sync.take_complete());
+  EXPECT_TRUE(sync.arrive(1, 1));
+  EXPECT_TRUE(sync.take_complete());
+  sync.answered();
+  sync.hang(2, {});
+  EXPECT_EQ(sync.parent(), 2u);
+  sync.join();
+  EXPECT_TRUE(sync.take_complete());
+}
+
 }  // namespace
 }  // namespace parallax

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Votes to all on boards, of ranks in one thread, over inproc. In messages: step_pipeline_test.cc.
+// Votes to all on boards, and of hosts in messages, of ranks in one thread, over inproc. Of ranks
+// in messages: step_pipeline_test.cc.
 #include "group/all_votes.h"
 
 #include <gtest/gtest.h>
@@ -18,10 +19,10 @@ namespace parallax {
 namespace {
 
 struct VotesRank {
-  VotesRank(const HostMap& hosts, uint32_t rank, Outbox& outbox)
+  VotesRank(const HostMap& hosts, uint32_t rank, Outbox& outbox, Voters voters)
       : group(first_view(hosts), rank, {}, outbox, compute), votes(group, outbox, ballots) {
     EXPECT_TRUE(group.add({}, 0).ok());
-    votes.begin_at(1);
+    votes.begin_at(1, voters);
   }
   bool on_section(uint32_t from, const Section& section) { return votes.take(from, section); }
 
@@ -32,10 +33,10 @@ struct VotesRank {
 };
 
 struct VotesWorld {
-  explicit VotesWorld(const std::vector<uint32_t>& hosts)
+  explicit VotesWorld(const std::vector<uint32_t>& hosts, Voters voters = Voters::kRanks)
       : map(testkit::host_map(hosts)),
-        ranks(static_cast<uint32_t>(hosts.size()), [this](uint32_t rank, Outbox& outbox) {
-          return std::make_unique<VotesRank>(map, rank, outbox);
+        ranks(static_cast<uint32_t>(hosts.size()), [this, voters](uint32_t rank, Outbox& outbox) {
+          return std::make_unique<VotesRank>(map, rank, outbox, voters);
         }) {}
   VotesRank& operator[](uint32_t rank) { return ranks.at(rank); }
 
@@ -47,6 +48,18 @@ struct VotesWorld {
     ballot.votes.merge(vote);
     if (rates.count > 0) ballot.rates.say(rates, rank);
     ranks.at(rank).votes.tell(vote, rates);
+  }
+  // What so many ranks of its host, the first of which it is, have said alike.
+  void tell_of_host(uint32_t rank, uint64_t step, uint32_t contributors, const StepRates& rates) {
+    Ballot& ballot = ranks.at(rank).ballots[StepWindow::slot(step)];
+    Vote vote;
+    vote.any = true;
+    vote.contributors = contributors;
+    vote.scalars.rank = vote.pace.rank = rank;
+    vote.scalars.rates_count = rates.count;
+    ballot.votes.merge(vote);
+    if (rates.count > 0) ballot.rates.say(rates, rank);
+    ranks.at(rank).votes.tell_of_host();
   }
   bool complete(uint32_t rank) {
     ranks.at(rank).group.entries().look();
@@ -94,6 +107,50 @@ TEST(AllVotes, GoOnBoardsWhereAllHaveThem) {
   }
   world.ranks.settle();
   EXPECT_EQ(world.ranks.packed(SectionKind::kVote).sections, 0u);
+}
+
+// Given hosts of several ranks, expect the first of each to know what all have said once all hosts
+// have told, whatever order they tell in and however early: each vote counts once. Nobody else is a
+// voter.
+TEST(AllVotes, OfHostsThoseWhoAreFirstTellEachOther) {
+  const std::vector<uint32_t> firsts = {0, 2, 3};
+  for (const bool same : {true, false}) {
+    VotesWorld world({0, 0, 1, 2, 2, 2}, Voters::kHosts);
+    const auto rates_of = [same](uint32_t rank, uint64_t step) {
+      StepRates rates;
+      rates.count = 2;
+      rates.groups[1].weight_decay = same || rank != 2 || step == 1 ? 0.25f : 0.5f;
+      return rates;
+    };
+    for (const uint32_t rank : {1u, 4u, 5u}) EXPECT_FALSE(world[rank].votes.is_voter());
+    for (uint64_t step = 1; step <= 4; ++step) {
+      uint32_t told = 0;
+      for (size_t i = 0; i < firsts.size(); ++i) {
+        // Another one of them is the last to tell in each step.
+        const uint32_t rank = firsts[(i + step) % firsts.size()];
+        world.tell_of_host(rank, step, rank + 1, rates_of(rank, step));
+        told += rank + 1;
+        world.ranks.settle();
+        EXPECT_EQ(world.complete(rank), i + 1 == firsts.size());
+        if (i == 0) {
+          EXPECT_EQ(world[firsts[(step + 1) % 3]].votes.told_in(), step);
+        }
+      }
+      for (const uint32_t rank : firsts) {
+        EXPECT_EQ(world.complete(rank), rank != firsts[(step + 2) % 3]) << rank;
+        Ballot& ballot = world[rank].ballots[StepWindow::slot(step)];
+        EXPECT_EQ(ballot.votes.contributors, told);
+        EXPECT_FALSE(ballot.votes.disagree);
+        EXPECT_EQ(ballot.rates.differing().any != 0, !same && step > 1);
+        ballot.clear();
+      }
+    }
+    EXPECT_EQ(world[3].votes.missing(), (std::vector<uint32_t>{0, 2}));
+    Section vote;
+    vote.header = {.kind = SectionKind::kVote, .tag = kNoVariable, .step = 5};
+    EXPECT_FALSE(world[0].votes.take(1, vote)) << "of a rank that is none";
+    EXPECT_FALSE(world[1].votes.take(2, vote)) << "to a rank that is none";
+  }
 }
 
 // Given numbers that differ, of the step or of a group of rates, expect every rank to find both
