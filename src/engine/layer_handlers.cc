@@ -111,28 +111,24 @@ bool LayerHandlers::on_step_ended(uint32_t from, const Section& section) const {
   return parts_.pipeline.ended(from, step);
 }
 
-Exchange* LayerHandlers::exchange_of(const SectionHeader& header) const {
-  const bool alone = is_open(header.step) && header.tag < parts_.group.size() &&
-                     parts_.pipeline.runs().goes_alone(header.step, header.tag);
-  return alone ? &parts_.group.runtime(header.tag).exchange_at(header.step) : nullptr;
-}
-
 bool LayerHandlers::on_exchange(uint32_t from, const Section& section) const {
   const SectionHeader& header = section.header;
+  if (!is_open(header.step) || header.tag >= parts_.group.size()) return false;
+  LentRuns& runs = parts_.pipeline.runs();
   if (header.kind == SectionKind::kLentRun || header.kind == SectionKind::kRunSummed) {
-    const bool may_come = is_open(header.step) && header.tag < parts_.group.size();
-    return may_come && parts_.pipeline.runs().on_section(from, section);
+    return runs.on_section(from, section);
   }
-  Exchange* const exchange = exchange_of(header);
-  return exchange != nullptr && exchange->on_section(from, section);
+  return runs.goes_alone(header.step, header.tag) &&
+         parts_.group.runtime(header.tag).exchange_at(header.step).on_section(from, section);
 }
 
 std::byte* LayerHandlers::place(uint32_t from, const Section& section) const {
-  switch (section.header.kind) {
-    case SectionKind::kDenseGather: {
-      Exchange* const exchange = exchange_of(section.header);
-      return exchange == nullptr ? nullptr : exchange->place_of(from, section);
-    }
+  const SectionHeader& header = section.header;
+  switch (header.kind) {
+    case SectionKind::kDenseGather:
+      if (!is_open(header.step) || header.tag >= parts_.group.size()) return nullptr;
+      if (!parts_.pipeline.runs().is_alone(header.step, header.tag)) return nullptr;
+      return parts_.group.runtime(header.tag).exchange_at(header.step).place_of(from, section);
     case SectionKind::kCollectiveGather:
       if (parts_.phase.open()) return nullptr;
       return parts_.collective_calls.rounds().place_of(from, section);

@@ -74,8 +74,6 @@ class LayerHandlers {
   // It has buffers here.
   bool is_open(uint64_t step) const;
   bool is_early_ask(const SectionHeader& header) const;
-  // Which exchange a variable's section is of, if it may come.
-  Exchange* exchange_of(const SectionHeader& header) const;
 
   const Parts parts_;
 };

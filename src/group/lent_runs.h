@@ -143,6 +143,10 @@ class LentRuns final : private LentReader, private EntryReader {
     if (!usable_ || at.ways[variable] != Way::kOpen) return true;
     return leave(at, variable);
   }
+  // It is sure to, whatever comes.
+  bool is_alone(uint64_t step, uint32_t variable) const {
+    return !usable_ || at(step).ways[variable] == Way::kAlone;
+  }
   // A rank has ended the step: what it has given in no run it gives in none. False: as above.
   [[nodiscard]] bool ended(uint32_t rank, uint64_t step);
   // That rank has given it in a run, which its exchange has heard nothing of.

@@ -60,6 +60,7 @@ void answer_early(Group& group, uint64_t step) {
   });
 }
 
+// What other variables have applied of the step stays, and of this one too: the job ends with it.
 Status rule_failure(const Group& group, const StepState& step) {
   const VariableRuntime& failed = group.runtime(step.applies.failed);
   return Status(PARALLAX_ABORTED, group.name() + ": step " + std::to_string(step.step) +
@@ -378,7 +379,6 @@ void StepPipeline::decide_clipping(const Ballot& ballot, Decision* decision) {
   decision->clip_scale = clip_scale(end.clip_norm, decision->gradient_norm);
 }
 
-// In the log, once.
 bool StepPipeline::take_decision(std::span<const std::byte> payload) {
   // The step's own, which nobody reads before it is decided.
   StepState& step = state(window_.next_to_vote());
@@ -464,7 +464,6 @@ void StepPipeline::submit_apply(StepState& step, VariableRuntime& runtime, doubl
   parts_.compute.submit(runtime.apply_job);
 }
 
-// What other variables have applied of the step stays, and of this one too: the job ends with it.
 // True if no send is left that reads memory which the end of the step hands on to step + 2, or
 // frees. Peers that keep to the protocol took all of it before the step was decided, or, where
 // votes wait for no sum, before the totals that are here were made of it; except what other

@@ -112,13 +112,21 @@ size_t TcpOutgoing::gather(std::array<iovec, kGatherMax>* pieces, size_t* bytes)
   return gathered;
 }
 
-// Cost: one system call for all frames that wait, up to kGatherMax pieces.
+// What is owed goes with what is sealed here; where nothing is, and nothing waits, by itself: so
+// no more than one frame for credits is ever among those that wait.
 int TcpOutgoing::flush(int socket, TcpSealer& sealer, Done& done) {
-  // Not while one may wait already.
-  if (owes_much() && unsealed_ == 0 && !blocked_) {
+  int failure = hand_over(socket, sealer, done);
+  if (failure == 0 && count_ == 0 && owes_much()) {
     push(TcpFrameType::kCredit);
     ++counters_.credits_sent;
+    failure = hand_over(socket, sealer, done);
   }
+  if (failure == 0 && blocked_) keep_rest();
+  return failure;
+}
+
+// Cost: one system call for all frames that wait, up to kGatherMax pieces.
+int TcpOutgoing::hand_over(int socket, TcpSealer& sealer, Done& done) {
   for (; unsealed_ > 0; --unsealed_) seal(slot(count_ - unsealed_), sealer);
   while (count_ > 0 && !blocked_) {
     std::array<iovec, kGatherMax> pieces;
@@ -134,7 +142,6 @@ int TcpOutgoing::flush(int socket, TcpSealer& sealer, Done& done) {
     take_off(taken, done);
     blocked_ = taken < bytes;
   }
-  if (blocked_) keep_rest();
   return 0;
 }
 

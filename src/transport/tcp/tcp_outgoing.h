@@ -70,7 +70,7 @@ class TcpOutgoing {
   [[nodiscard]] bool regain(size_t credit_bytes);
   // A message of the peer's was taken. False: the peer had no credit for it.
   [[nodiscard]] bool owe(size_t credit_bytes);
-  // So much that it is not left to what goes there next: flush() says so.
+  // So much that it is not left to what goes there next: flush() sends it.
   bool owes_much() const { return credit_owed_ >= kTcpCreditBytes / 4; }
   bool empty() const { return count_ == 0; }
   // The kernel took less than it was given: flush() again once the socket is writable.
@@ -112,6 +112,7 @@ class TcpOutgoing {
   Slot& push(TcpFrameType type);
   static void reset(Slot& slot, TcpFrameType type);
   void seal(Slot& slot, TcpSealer& sealer);
+  int hand_over(int socket, TcpSealer& sealer, Done& done);
   void keep_rest();
   size_t gather(std::array<iovec, kGatherMax>* pieces, size_t* bytes);
   void take_off(size_t bytes, Done& done);

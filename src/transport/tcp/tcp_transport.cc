@@ -172,7 +172,9 @@ bool TcpTransport::receive(TcpPeer& peer, Receiver& receiver) {
   int error = 0;
   size_t rest_bytes = 0;
   const std::span<const std::byte> head = incoming.head(&rest_bytes);
-  std::byte* const place = head.empty() ? nullptr : receiver.place(peer.rank, head, rest_bytes);
+  // Before the connection stands nothing is a message.
+  const bool may_be_placed = !head.empty() && peer.phase == TcpPeer::Phase::kConnected;
+  std::byte* const place = may_be_placed ? receiver.place(peer.rank, head, rest_bytes) : nullptr;
   switch (incoming.fill(peer.link->socket.get(), counters_, place, &error)) {
     case TcpIncoming::Fill::kNothing:
       return false;

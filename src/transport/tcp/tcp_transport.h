@@ -11,8 +11,8 @@
 //   rank's attempt counts: the higher one gives its own up for it, the lower one refuses.
 // - Where wire() leaves no rank unconnected, as in jobs of up to kWiredWorldMax ranks, the port is
 //   closed there: in the middle of a run there is nothing for a stranger to come to.
-// - Back-pressure is the kernel's: what its buffers do not take waits here, up to
-//   kSendsInFlightMax messages a peer, and writable() says no.
+// - Back-pressure is by credits (kTcpCreditBytes), and by the kernel: what its buffers do not take
+//   waits here, up to kSendsInFlightMax messages a peer. Without either writable() says no.
 // - A message is delivered from the peer's receive buffer, from within poll(). A Receiver may send
 //   and forget there, so nothing that a frame needs is freed before attend(), behind all of them.
 // - The end of a connection is reported behind all messages that came before it. A peer that goes

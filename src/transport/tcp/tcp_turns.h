@@ -2,7 +2,7 @@
 // TcpTurns: whose messages a TcpTransport does not take yet. For the owner of several connections
 // to one rank, which brings their messages in order (TcpRails). From hold() to resume() no message
 // of that rank is delivered: one that has come waits in its buffer, what follows it at the kernel,
-// in order, and nobody is woken for it. Credits ahead of it are taken. Nothing else changes. That
+// in order, and nobody is woken for that. Credits ahead of it are taken. Nothing else changes. That
 // its connection has ended, or cannot be made, is not
 // reported either, but told to the owner, at once and once. Owned by the transport; one caller at a
 // time; nothing blocks, nothing allocates but what tells of an end.
