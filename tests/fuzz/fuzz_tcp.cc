@@ -111,7 +111,7 @@ void bend_frames(const std::string& input, uint8_t mode) {
     stream[place % stream.size()] ^= input[at + 2];
   }
   const bool clear = suite.security == parallax::TcpSecurity::kHandshake;
-  const std::string body_of_long = long_body();
+  static const std::string body_of_long = long_body();
   if (clear) stream = sealed(sealer, body_of_long) + input;
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) abort();
