@@ -122,7 +122,9 @@ void bend_frames(const std::string& input, uint8_t mode) {
   static std::byte place[kBodyBytesMax];
   size_t delivered = 0, sent = 0;
   while (sent < stream.size()) {
-    const size_t piece = std::min<size_t>(stream.size() - sent, (mode & 64) != 0 ? 7 : 4096);
+    const size_t piece = std::min<size_t>(stream.size() - sent, (mode & 64) == 0 ? 4096
+                                                                : clear          ? 700
+                                                                                 : 7);
     if (send(one.get(), stream.data() + sent, piece, 0) != static_cast<ssize_t>(piece)) abort();
     sent += piece;
     int error = 0;
