@@ -89,6 +89,14 @@ std::string long_body() {
   return body;
 }
 
+bool is_as_meant(const parallax::TcpFrame& frame, const std::byte* place,
+                 const std::string& meant) {
+  const size_t here = frame.body.size();
+  return here + frame.placed_bytes == meant.size() &&
+         std::memcmp(frame.body.data(), meant.data(), here) == 0 &&
+         std::memcmp(place, meant.data() + here, frame.placed_bytes) == 0;
+}
+
 // Two bytes of the input are a place in the stream, the third one what it is bent by; in clear it
 // is the stream, behind a long message whose place comes and goes as its bits are.
 void bend_frames(const std::string& input, uint8_t mode) {
@@ -122,9 +130,8 @@ void bend_frames(const std::string& input, uint8_t mode) {
   static std::byte place[kBodyBytesMax];
   size_t delivered = 0, sent = 0;
   while (sent < stream.size()) {
-    const size_t piece = std::min<size_t>(stream.size() - sent, (mode & 64) == 0 ? 4096
-                                                                : clear          ? 700
-                                                                                 : 7);
+    const size_t small = clear ? 700 : 7;
+    const size_t piece = std::min<size_t>(stream.size() - sent, (mode & 64) != 0 ? small : 4096);
     if (send(one.get(), stream.data() + sent, piece, 0) != static_cast<ssize_t>(piece)) abort();
     sent += piece;
     int error = 0;
@@ -143,12 +150,7 @@ void bend_frames(const std::string& input, uint8_t mode) {
       const std::string& meant = clear ? body_of_long : bodies.at(delivered);
       if (clear && delivered++ > 0) continue;
       if (!clear) ++delivered;
-      if (frame.spoiled) continue;
-      if (body.size() + frame.placed_bytes != meant.size() ||
-          std::memcmp(body.data(), meant.data(), body.size()) != 0 ||
-          std::memcmp(place, meant.data() + body.size(), frame.placed_bytes) != 0) {
-        abort();
-      }
+      if (!frame.spoiled && !is_as_meant(frame, place, meant)) abort();
     }
   }
   if (stream == whole && delivered != bodies.size()) abort();
