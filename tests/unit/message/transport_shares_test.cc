@@ -45,10 +45,18 @@ class OpenTransport final : public Transport {
 class Listener final : public Receiver {
  public:
   void on_message(uint32_t from, std::span<const std::byte>) override { heard.push_back(from); }
+  std::byte* place(uint32_t from, std::span<const std::byte>, size_t) override {
+    asked.push_back(from);
+    return &own;
+  }
+  void on_placed(uint32_t from, std::span<const std::byte>, size_t) override {
+    placed.push_back(from);
+  }
   void on_sent(uint64_t cookie) override { sent.push_back(cookie); }
   void on_lost(uint32_t rank, Loss, std::string_view) override { lost.push_back(rank); }
 
-  std::vector<uint32_t> heard, lost;
+  std::byte own{};
+  std::vector<uint32_t> heard, asked, placed, lost;
   std::vector<uint64_t> sent;
 };
 
@@ -89,6 +97,25 @@ TEST_F(TransportSharesTest, AMessageGoesToTheGroupOfItsEpoch) {
   EXPECT_EQ(in_part_[0].heard, std::vector<uint32_t>{2}) << "5 is its third rank";
   EXPECT_EQ(in_part_[1].heard, std::vector<uint32_t>{0});
   EXPECT_EQ(whole_.heard, std::vector<uint32_t>{5});
+}
+
+// Given messages whose rest is still to come, expect the group of each to say where it goes, by its
+// own number of the sender, and to get it; and nobody where the sender is not of the group.
+TEST_F(TransportSharesTest, ARestGoesWhereTheGroupOfItsEpochSays) {
+  deliver([this](Receiver& receiver) {
+    EXPECT_EQ(receiver.place(5, message_of(kOne), 100), &in_part_[0].own);
+    EXPECT_EQ(receiver.place(2, message_of(kOther), 100), &in_part_[1].own);
+    EXPECT_EQ(receiver.place(5, message_of(kWhole), 100), &whole_.own);
+    EXPECT_EQ(receiver.place(9, message_of(kOne), 100), nullptr);
+    receiver.on_placed(5, message_of(kOne), 100);
+    receiver.on_placed(2, message_of(kOther), 100);
+    receiver.on_placed(5, message_of(kWhole), 100);
+  });
+  EXPECT_EQ(in_part_[0].asked, std::vector<uint32_t>{2});
+  EXPECT_EQ(in_part_[0].placed, std::vector<uint32_t>{2});
+  EXPECT_EQ(in_part_[1].placed, std::vector<uint32_t>{0});
+  EXPECT_EQ(whole_.placed, std::vector<uint32_t>{5});
+  EXPECT_TRUE(whole_.heard.empty());
 }
 
 TEST_F(TransportSharesTest, WhatIsNobodysIsTheWholeJobs) {

@@ -42,6 +42,36 @@ bool reads_well(std::span<const std::byte> bytes) {
   return !reader.malformed();
 }
 
+// Given a head alone and how many bytes follow it, expect its one section if these are its payload,
+// and nothing else to be taken.
+TEST(SectionReader, AHeadIsReadWithoutItsRest) {
+  const auto read = [](std::vector<std::byte> head, size_t rest_bytes) {
+    SectionReader reader(head, rest_bytes);
+    Section section;
+    if (!reader.next(&section)) return false;
+    EXPECT_TRUE(section.in_place);
+    EXPECT_TRUE(section.payload.empty());
+    EXPECT_EQ(section.header.payload_bytes, rest_bytes);
+    EXPECT_FALSE(reader.next(&section) || reader.malformed());
+    return true;
+  };
+  const auto head_of = [](uint32_t sections, uint32_t payload_bytes) {
+    std::vector<std::byte> head = message_with(sections, payload_bytes);
+    head.resize(kMessageHeadBytes);
+    return head;
+  };
+  EXPECT_TRUE(read(head_of(1, 1000), 1000));
+  EXPECT_FALSE(read(head_of(1, 1000), 999));
+  EXPECT_FALSE(read(head_of(1, 1000), 1001));
+  EXPECT_FALSE(read(head_of(2, 1000), 2 * 1000 + sizeof(SectionHeader)));
+  EXPECT_FALSE(read(head_of(0, 1000), 1000));
+  for (size_t cut = 0; cut < kMessageHeadBytes; ++cut) {
+    std::vector<std::byte> head = head_of(1, 1000);
+    head.resize(cut);
+    EXPECT_FALSE(read(head, 1000)) << "cut at " << cut;
+  }
+}
+
 TEST(SectionReader, TakesWholeMessagesOnly) {
   EXPECT_TRUE(reads_well(message_with(0, 0)));
   const auto whole = message_with(3, 10);
