@@ -30,17 +30,18 @@ void ReorderBuffer::clear() {
   std::fill(tails_.begin(), tails_.end(), kEnd);
 }
 
-bool ReorderBuffer::hold(uint32_t source, uint32_t count, std::span<const std::byte> payload) {
-  const size_t bytes = bytes_for_part(payload.size());
+bool ReorderBuffer::hold(uint32_t source, uint32_t count, std::span<const std::byte> payload,
+                         std::span<const std::byte> rest) {
+  const size_t payload_bytes = payload.size() + rest.size();
+  const size_t bytes = bytes_for_part(payload_bytes);
   if (bytes > bytes_.size() - used_) return false;
   const uint64_t at = used_;
   used_ += bytes;
   Node& node = *reinterpret_cast<Node*>(bytes_.data() + at);
-  node = {kEnd, count, static_cast<uint32_t>(payload.size())};
-  if (!payload.empty()) {
-    // Copied: a message is there only while it is being delivered.
-    std::memcpy(bytes_.data() + at + sizeof(Node), payload.data(), payload.size());
-  }
+  node = {kEnd, count, static_cast<uint32_t>(payload_bytes)};
+  // Copied: a message is there only while it is being delivered.
+  std::byte* const held = bytes_.data() + at + sizeof(Node);
+  std::copy(rest.begin(), rest.end(), std::copy(payload.begin(), payload.end(), held));
   if (heads_[source] == kEnd) {
     heads_[source] = at;
   } else {
@@ -108,20 +109,21 @@ void RowAccumulator::clear() {
   rows_here_ = 0;
 }
 
-bool RowAccumulator::add(uint32_t source, uint32_t count, std::span<const std::byte> payload) {
-  if (payload.size() != count * (sizeof(uint32_t) + row_bytes_) || !sources_.known(source))
+bool RowAccumulator::add(uint32_t source, uint32_t count, std::span<const std::byte> row_keys,
+                         std::span<const std::byte> values) {
+  if (row_keys.size() != sizeof(uint32_t) * count || values.size() != row_bytes_ * count ||
+      !sources_.known(source)) {
     return false;
+  }
   if (sources_.ended(source)) return false;
   if (count == 0) return true;
   // On arrival, though it may be held back: see the header.
   if (!sources_.spend(source, count)) return false;
-  if (sources_.admits(source)) return sum(count, payload);
-  return reorder_.hold(source, count, payload);
+  if (sources_.admits(source)) return sum(count, row_keys.data(), values.data());
+  return reorder_.hold(source, count, row_keys, values);
 }
 
-bool RowAccumulator::sum(uint32_t count, std::span<const std::byte> payload) {
-  const std::byte* row_keys = payload.data();
-  const std::byte* values = row_keys + sizeof(uint32_t) * count;
+bool RowAccumulator::sum(uint32_t count, const std::byte* row_keys, const std::byte* values) {
   std::array<uint32_t, kRowsTogether> keys = {};
   std::array<const std::byte*, kRowsTogether> rows = {};
   if (in_scratch_) insert_all(index_);
@@ -222,7 +224,8 @@ void RowAccumulator::end(uint32_t source) {
   while (sources_.advance()) {
     reorder_.drain(sources_.turn(), [this](const ReorderBuffer::Part& part) {
       // Checked when it came: it must fit.
-      PARALLAX_CHECK(sum(part.count, part.payload));
+      const std::byte* const row_keys = part.payload.data();
+      PARALLAX_CHECK(sum(part.count, row_keys, row_keys + sizeof(uint32_t) * part.count));
     });
   }
 }

@@ -16,6 +16,7 @@
 #ifndef PARALLAX_AGGREGATE_ACCUMULATOR_H_
 #define PARALLAX_AGGREGATE_ACCUMULATOR_H_
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -63,7 +64,9 @@ class ReorderBuffer {
   void lay_out(Arena& arena, uint32_t sources, size_t bytes_max);
   void clear();
   // False when the bound is passed.
-  bool hold(uint32_t source, uint32_t count, std::span<const std::byte> payload);
+  // Of rows in two parts, as they are behind one another then.
+  bool hold(uint32_t source, uint32_t count, std::span<const std::byte> payload,
+            std::span<const std::byte> rest = {});
   // Calls visit(part) for each part of a source in order of arrival.
   template <typename Visit>
   void drain(uint32_t source, Visit visit) {
@@ -144,7 +147,13 @@ class RowAccumulator {
 
   // `count` rows: payload is count uint32 row keys, then count x row_elements numbers of the sum
   // type.
-  [[nodiscard]] bool add(uint32_t source, uint32_t count, std::span<const std::byte> payload);
+  [[nodiscard]] bool add(uint32_t source, uint32_t count, std::span<const std::byte> payload) {
+    const size_t keys_bytes = std::min(payload.size(), sizeof(uint32_t) * count);
+    return add(source, count, payload.first(keys_bytes), payload.subspan(keys_bytes));
+  }
+  // The same of row keys and numbers in two places.
+  [[nodiscard]] bool add(uint32_t source, uint32_t count, std::span<const std::byte> row_keys,
+                         std::span<const std::byte> values);
   // The same of rows that a source has where they can be read, in two parts. That it will give so
   // many; false: it may not.
   [[nodiscard]] bool spend(uint32_t source, uint32_t count) {
@@ -176,7 +185,7 @@ class RowAccumulator {
   }
 
  private:
-  [[nodiscard]] bool sum(uint32_t count, std::span<const std::byte> payload);
+  [[nodiscard]] bool sum(uint32_t count, const std::byte* row_keys, const std::byte* values);
   template <typename T>
   [[nodiscard]] bool sum_some(RowIndex& index, std::span<const uint32_t> row_keys,
                               const std::byte* const* rows, bool stay);

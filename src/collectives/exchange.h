@@ -40,6 +40,7 @@ namespace parallax {
 class AlgorithmChoice;
 class Entries;
 class HostStaging;
+class PulledLists;
 class RunMember;
 struct DenseShape;
 
@@ -85,6 +86,9 @@ struct ExchangeOptions {
   // as staging->readable(). Nothing else is made of that part than a step of its table. Where hosts
   // are several it is the exchange's own matter.
   bool rows_stay = false;
+  // Of rows that are pushed to their owners: what was pulled of them in the step, which outlives
+  // the exchange. Null: nothing is known of that, and all row keys are sent.
+  const PulledLists* pulled = nullptr;
 };
 
 // What a DenseExchange moves where it is a collective's, beside the steps: one step, whose number

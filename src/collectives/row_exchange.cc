@@ -8,13 +8,12 @@
 #include <utility>
 
 #include "aggregate/group_items.h"
+#include "aggregate/pulled_keys.h"
+#include "collectives/listed_rows.h"
 
 namespace parallax {
 
 namespace {
-
-// Of rows widened at a time: they are added up while they are in the innermost cache.
-constexpr size_t kWidenedBytes = 16 * 1024;
 
 void sort_and_unite(std::vector<uint32_t>& ranks) {
   std::sort(ranks.begin(), ranks.end());
@@ -32,10 +31,10 @@ RowExchange::RowExchange(const Columns& columns, const Partition& partition, Out
       options_(options),
       algorithm_(algorithm),
       row_bytes_(size_t{bytes_of_sum(options.sum)} * partition.row_elements()),
-      wire_dtype_(options.wire == ExchangeOptions::kSumsOwn ? dtype_of(options.sum) : options.wire),
       host_rows_(columns, partition, outbox, compute, options_of_host(columns, options, algorithm),
                  HostRows::Owners::kHashed, *this),
       by_census_(holds_census(columns, options, algorithm)),
+      intake_(columns, partition, host_rows_, options, algorithm.up),
       returned_(columns, partition, host_rows_, outbox, options, algorithm.down, by_census_) {
   reduces_ =
       algorithm_.up == ReduceTo::kOwner ? host_rows_.active(columns.rank()) : host_rows_.leads();
@@ -114,24 +113,30 @@ void RowExchange::lay_out(Arena& arena) {
     }
     if (reduces_) lay_out_total(arena, buffer);
   }
-  if (reduces_ && !one_host() && wire_dtype_ != dtype_of(options_.sum)) {
-    const size_t row = sizeof(uint32_t) + row_bytes_;
-    widened_ = arena.take<std::byte>(std::max<size_t>(kWidenedBytes / row, 1) * row);
-  }
+  if (reduces_ && !one_host()) intake_.lay_out(arena, rows_max_of_sources());
   returned_.lay_out(arena);
 }
 
-void RowExchange::lay_out_total(Arena& arena, StepBuffer& buffer) {
-  const uint64_t rows = algorithm_.up == ReduceTo::kOwner ? partition_.rows_owned(columns_.rank())
-                                                          : host_rows_.column_rows();
-  std::vector<uint64_t> rows_max_of;  // by the ranks of each host, which may differ
+uint64_t RowExchange::summed_rows() const {
+  return algorithm_.up == ReduceTo::kOwner ? partition_.rows_owned(columns_.rank())
+                                           : host_rows_.column_rows();
+}
+
+// By the ranks of each host, which may differ.
+std::vector<uint64_t> RowExchange::rows_max_of_sources() const {
+  std::vector<uint64_t> most;
   for (const uint32_t source : sources_) {
     const size_t ranks = columns_.map().ranks_of[columns_.host_of(source)].size();
-    rows_max_of.push_back(std::min(rows, options_.rows_max * ranks));
+    most.push_back(std::min(summed_rows(), options_.rows_max * ranks));
   }
+  return most;
+}
+
+void RowExchange::lay_out_total(Arena& arena, StepBuffer& buffer) {
+  const uint64_t rows_max = std::min(summed_rows(), options_.rows_max * columns_.world());
   buffer.total.lay_out(arena, {.sources = static_cast<uint32_t>(sources_.size()),
-                               .rows_max = std::min(rows, options_.rows_max * columns_.world()),
-                               .rows_max_of = std::move(rows_max_of),
+                               .rows_max = rows_max,
+                               .rows_max_of = rows_max_of_sources(),
                                .row_elements = static_cast<uint32_t>(partition_.row_elements()),
                                .ordered = options_.ordered,
                                .sum = options_.sum});
@@ -157,9 +162,9 @@ Send RowExchange::new_send(const StepBuffer& buffer) const {
   if (buffer.forwarded) send.header.flags |= kSectionLast;
   if (buffer.contributed) send.header.flags |= kSectionContributed;
   send.priority = options_.priority;
-  send.format = {.element_bytes = bytes_of_dtype(wire_dtype_),
+  send.format = {.element_bytes = bytes_of_dtype(intake_.dtype()),
                  .source_bytes = bytes_of_sum(options_.sum),
-                 .convert = converter(dtype_of(options_.sum), wire_dtype_)};
+                 .convert = converter(dtype_of(options_.sum), intake_.dtype())};
   send.rows.row_elements = static_cast<uint32_t>(partition_.row_elements());
   return send;
 }
@@ -280,27 +285,48 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
       ++buffer.unarrived_count;
     }
     Send send = new_send(buffer);
-    send.rows.row_keys = item_keys.data() + first;
-    send.rows.order = items.data() + first;
     send.rows.values = rows;
-    send.count = buffer.offsets[i + 1] - first;
-    outbox_.add(owners[i], send);
+    const uint32_t of_owner = buffer.offsets[i + 1] - first;
+    send_to_owner(owners[i], send, item_keys.subspan(first, of_owner),
+                  items.subspan(first, of_owner));
   }
   if (by_census_ && buffer.unarrived_count == 0) join(buffer, Census::kNoMark);
+}
+
+// Those of its rows that were pulled of it without their row keys, ahead of the others.
+void RowExchange::send_to_owner(uint32_t owner, Send send, std::span<uint32_t> row_keys,
+                                std::span<uint32_t> items) {
+  const PulledKeys* const pulled = options_.pulled == nullptr || by_census_
+                                       ? nullptr
+                                       : options_.pulled->asked(options_.variable);
+  uint32_t listed = 0;
+  if (pulled != nullptr) {
+    listed = list_rows(pulled->known(send.header.step, columns_.place_in_column(owner)), row_keys,
+                       items, options_.scratch);
+  }
+  const auto count = static_cast<uint32_t>(items.size());
+  if (listed > 0) {
+    Send first = send;
+    first.header.encoding = Encoding::kListedRows;
+    if (listed < count) first.header.flags = 0;
+    first.rows.row_keys = row_keys.data();
+    first.rows.order = items.data();
+    first.count = listed;
+    outbox_.add(owner, first);
+    if (listed == count) return;
+  }
+  send.rows.row_keys = row_keys.data() + listed;
+  send.rows.order = items.data() + listed;
+  send.count = count - listed;
+  outbox_.add(owner, send);
 }
 
 bool RowExchange::on_host_reduce(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   if (sources_.empty() || from != sources_[columns_.host_of(from)]) return false;
-  const auto mine = [this](uint32_t row_key) {
-    return algorithm_.up == ReduceTo::kOwner
-               ? partition_.owner_of(row_key) == columns_.rank()
-               : host_rows_.column_of_row_key(row_key) == columns_.my_column();
-  };
   StepBuffer& buffer = step_buffer(header.step);
   const uint32_t source = columns_.host_of(from);
-  if (header.encoding != Encoding::kRows || (by_census_ && header.count == 0) ||
-      !host_rows_.check_row_keys(section, mine) || !add_to_total(buffer, source, section)) {
+  if ((by_census_ && header.count == 0) || !intake_.add(source, section, &buffer.total)) {
     return false;
   }
   if ((header.flags & kSectionLast) == 0) return true;
@@ -311,27 +337,6 @@ bool RowExchange::on_host_reduce(uint32_t from, const Section& section) {
         from, {.kind = SectionKind::kArrived, .tag = options_.variable, .step = buffer.step}, {});
   }
   return_if_complete(buffer);
-  return true;
-}
-
-// Rounded ones some at a time, widened.
-bool RowExchange::add_to_total(StepBuffer& buffer, uint32_t source, const Section& section) {
-  const uint32_t count = section.header.count;
-  if (widened_.empty()) return buffer.total.add(source, count, section.payload);
-  const auto elements = static_cast<uint32_t>(partition_.row_elements());
-  const size_t ids_bytes = sizeof(uint32_t) * count;
-  const size_t wire_row_bytes = size_t{bytes_of_dtype(wire_dtype_)} * elements;
-  if (section.payload.size() != ids_bytes + count * wire_row_bytes) return false;
-  const Convert widen = converter(wire_dtype_, dtype_of(options_.sum));
-  const std::byte* const rows = section.payload.data() + ids_bytes;
-  const auto most = static_cast<uint32_t>(widened_.size() / (sizeof(uint32_t) + row_bytes_));
-  for (uint32_t first = 0, some = 0; first < count; first += some) {
-    some = std::min(most, count - first);
-    const size_t some_ids = sizeof(uint32_t) * some;
-    std::memcpy(widened_.data(), section.payload.data() + sizeof(uint32_t) * first, some_ids);
-    widen(rows + first * wire_row_bytes, widened_.data() + some_ids, size_t{some} * elements);
-    if (!buffer.total.add(source, some, widened_.first(some_ids + some * row_bytes_))) return false;
-  }
   return true;
 }
 

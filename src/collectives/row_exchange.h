@@ -24,6 +24,7 @@
 #include "collectives/exchange.h"
 #include "collectives/host_rows.h"
 #include "collectives/returned_rows.h"
+#include "collectives/row_intake.h"
 #include "message/outbox.h"
 #include "variable/partition.h"
 #include "world/patterns.h"
@@ -80,8 +81,9 @@ class RowExchange final : public Exchange, private HostRows::User {
   void found_census();
   void lay_out(Arena& arena);
   void lay_out_total(Arena& arena, StepBuffer& buffer);
+  uint64_t summed_rows() const;  // here, over hosts, at most
+  std::vector<uint64_t> rows_max_of_sources() const;
   [[nodiscard]] bool on_host_reduce(uint32_t from, const Section& section);
-  [[nodiscard]] bool add_to_total(StepBuffer& buffer, uint32_t source, const Section& section);
   [[nodiscard]] bool on_arrived(uint32_t from, const Section& section);
   [[nodiscard]] bool on_census(uint32_t from, const Section& section);
   void on_host_sum(uint64_t step) override { forward_if_complete(step_buffer(step)); }
@@ -89,6 +91,8 @@ class RowExchange final : public Exchange, private HostRows::User {
   void forward_if_complete(StepBuffer& buffer);
   void forward(StepBuffer& buffer);
   void forward_to_owners(StepBuffer& buffer);
+  void send_to_owner(uint32_t owner, Send send, std::span<uint32_t> row_keys,
+                     std::span<uint32_t> items);
   void forward_to_hosts(StepBuffer& buffer);
   void join(StepBuffer& buffer, uint32_t mark);
   void take_answer(StepBuffer& buffer);
@@ -104,15 +108,14 @@ class RowExchange final : public Exchange, private HostRows::User {
   const ExchangeOptions options_;
   const RowAlgorithm& algorithm_;
   const size_t row_bytes_;
-  const uint32_t wire_dtype_;  // of rows between hosts
   HostRows host_rows_;
   const bool by_census_;
+  RowIntake intake_;
   ReturnedRows returned_;
   bool reduces_ = false;           // this rank sums over hosts
   std::vector<uint32_t> sources_;  // of that sum, in its order: a leader of each host
   std::optional<Census> census_;   // of its column, where this rank has a part in it
   Arena arena_;
-  std::span<std::byte> widened_;  // row keys and rows of the sum type; empty: none are rounded
   std::array<StepBuffer, 2> step_buffers_;
 };
 

@@ -66,7 +66,10 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
        .entries = entries_.get(),
        .staging = staging_.get(),
        .scratch = scratch_.get(),
-       .rows_stay = rows_stay});
+       .rows_stay = rows_stay,
+       // With staleness the rows of several steps are asked for before those of the first are
+       // pushed.
+       .pulled = method == Method::kPushPull && options_.staleness == 0 ? &pulls_ : nullptr});
 }
 
 namespace {

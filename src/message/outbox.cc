@@ -5,12 +5,31 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/bits.h"
 #include "base/check.h"
 #include "message/place_offer.h"
 
 namespace parallax {
 
 namespace {
+
+// Of listed rows that are packed next: the bits that tell which of the places they are of.
+size_t bytes_of_bits(const Send& send, uint64_t count) {
+  const uint32_t* const places = send.rows.row_keys + send.packed;
+  const uint64_t spread = count == 0 ? 0 : uint64_t{places[count - 1]} - places[0] + 1;
+  return spread == count ? 0 : (spread + 7) / 8;
+}
+
+uint64_t listed_rows_that_fit(const Send& send, size_t room) {
+  const size_t row_bytes = send.row_bytes();
+  uint64_t fit = std::min(send.count - send.packed, uint64_t{room / row_bytes});
+  while (fit > 0) {
+    const size_t needed = bytes_of_bits(send, fit) + fit * row_bytes;
+    if (needed <= room) break;
+    fit -= std::min(fit, (needed - room + row_bytes - 1) / row_bytes);
+  }
+  return fit;
+}
 
 uint64_t items_that_fit(const Send& send, size_t room) {
   const size_t row_bytes = send.row_bytes();
@@ -29,8 +48,11 @@ uint64_t items_that_fit(const Send& send, size_t room) {
       return room / sizeof(uint32_t);
     case Encoding::kValues:
       return room / row_bytes;
+    case Encoding::kListedRows:
+      return listed_rows_that_fit(send, room);
     case Encoding::kPlaced:  // pack_piece()
     case Encoding::kLent:    // pack_lent()
+    case Encoding::kEncodingCount:
       break;
   }
   return 0;
@@ -359,8 +381,13 @@ bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
     case Encoding::kValues:
       header.payload_bytes = static_cast<uint32_t>(fit * row_bytes);
       break;
+    case Encoding::kListedRows:
+      header.first = fit > 0 ? send.rows.row_keys[send.packed] : 0;
+      header.payload_bytes = static_cast<uint32_t>(bytes_of_bits(send, fit) + fit * row_bytes);
+      break;
     case Encoding::kPlaced:  // pack_piece()
     case Encoding::kLent:    // pack_lent()
+    case Encoding::kEncodingCount:
       break;
   }
   std::byte* out = buffer.bytes.data() + buffer.used;
@@ -417,7 +444,13 @@ void Outbox::write_payload(const Send& send, uint64_t count, std::byte* out) con
   const auto slot_of = [&](uint64_t item) {
     return rows.order == nullptr ? static_cast<uint32_t>(item) : rows.order[item];
   };
-  if (rows.row_keys != nullptr) {
+  if (send.header.encoding == Encoding::kListedRows) {
+    const std::span<std::byte> bits(out, bytes_of_bits(send, count));
+    std::fill(bits.begin(), bits.end(), std::byte{0});
+    const uint32_t* const places = rows.row_keys + send.packed;
+    for (uint64_t i = 0; i < count && !bits.empty(); ++i) set_bit(bits, places[i] - places[0]);
+    out += bits.size();
+  } else if (rows.row_keys != nullptr) {
     std::memcpy(out, rows.row_keys + send.packed, count * sizeof(uint32_t));
     out += count * sizeof(uint32_t);
   }

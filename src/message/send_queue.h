@@ -31,7 +31,8 @@ struct WireFormat {
 // Rows scattered in memory. Item i of a send has the row key row_keys[i], and its row is row `slot`
 // of values, with slot = order[i], or i where there is no order.
 struct RowSource {
-  const uint32_t* row_keys = nullptr;  // null: a send of values alone
+  const uint32_t* row_keys = nullptr;  // null: a send of values alone; of kListedRows: places,
+                                       // ascending
   const std::byte* values = nullptr;   // null: a send of row keys alone
   const uint32_t* order = nullptr;
   uint32_t row_elements = 0;

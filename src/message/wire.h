@@ -131,6 +131,10 @@ enum class Encoding : uint8_t {
                 // receiver offered; they are counted in payload_bytes, and not in the message
   kLent = 6,    // as kDense, but the receiver reads the numbers where they lie: payload =
                 // message/lending.h
+  kListedRows = 7,  // as kRows, but the receiver knows the row keys: `first` = the place of the
+                    // first among those that it was asked for in the step; the others follow it,
+                    // or the payload begins with a bit for each place from there to the last
+  kEncodingCount = 8,
 };
 // The type of numbers is known on both sides: a gradient's is its variable's sum type or, as their
 // length tells, the narrower one of the variable itself; of a pull the header's flags tell it.
@@ -203,7 +207,7 @@ class SectionReader {
     const size_t here = in_place_ ? 0 : said;
     malformed_ = here > rest_.size() || (in_place_ && said != rest_bytes_) ||
                  header.kind == SectionKind{0} || header.kind >= SectionKind::kKindCount ||
-                 header.encoding > Encoding::kLent;
+                 header.encoding >= Encoding::kEncodingCount;
     if (malformed_) return false;
     section->payload = rest_.first(here);
     section->in_place = in_place_;

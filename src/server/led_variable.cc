@@ -12,6 +12,13 @@
 
 namespace parallax {
 
+uint64_t kept_keys_max(const Columns& columns, const Partition& partition, uint64_t rows_max,
+                       uint32_t owner, uint32_t host) {
+  constexpr uint32_t kHostsMax = 64;
+  if (columns.host_count() > kHostsMax || columns.host_of(owner) == host) return 0;
+  return asked_rows_max(columns, partition, rows_max, owner, host);
+}
+
 LedVariable::LedVariable(const Columns& columns, const Partition& partition, uint64_t rows_max,
                          uint32_t master)
     : columns_(columns), partition_(partition), rows_max_(rows_max), master_(master) {}
@@ -60,6 +67,11 @@ void LedVariable::lay_out(Arena& memory) {
   fresh_ = memory.take<uint32_t>(list_max);
   grouped_ = memory.take<uint32_t>(list_max);
   offsets_ = memory.take<uint32_t>(in_column.size() + 1);
+  std::vector<uint64_t> kept_max;
+  for (const uint32_t owner : in_column) {
+    kept_max.push_back(kept_keys_max(columns_, partition_, rows_max_, owner, columns_.host()));
+  }
+  asked_keys_.lay_out(memory, kept_max);
 }
 
 // ---- what each rank wants
@@ -247,6 +259,7 @@ LedVariable::Ask LedVariable::ask(const HostList& list, uint32_t owner) {
   due_ += ask.count;
   for (uint32_t i = ask.first; i < ask.first + ask.count; ++i) {
     rows_[list.form].push(asked.queue, fresh_[grouped_[i]]);
+    asked_keys_.add(step_, place, list.asked[i]);
   }
   return ask;
 }
@@ -313,6 +326,7 @@ bool LedVariable::on_values(uint32_t from, const Section& section) {
                 payload, section.payload.size());
     return true;
   }
+  asked_keys_.answered(step_, columns_.place_in_column(from), header.count);
   HeldRows& held = rows_[form_under_way_];
   for (uint32_t i = 0; i < header.count; ++i) {
     const uint32_t slot = held.pop(asked.queue);

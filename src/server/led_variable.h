@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "aggregate/pulled_keys.h"
 #include "base/arena.h"
 #include "base/byte_range.h"
 #include "base/number.h"
@@ -34,6 +35,11 @@ inline uint64_t asked_rows_max(const Columns& columns, const Partition& partitio
   return std::min<uint64_t>(partition.rows_owned(owner),
                             rows_max * columns.map().ranks_of[host].size());
 }
+
+// So many of a step are kept for pushes of the same rows (PulledKeys), between hosts that are few:
+// with many, most ask for little, and lists of all would be most of what an owner holds.
+uint64_t kept_keys_max(const Columns& columns, const Partition& partition, uint64_t rows_max,
+                       uint32_t owner, uint32_t host);
 
 // An owner has places offered for so many asks of a host at once; what is beyond is copied.
 inline constexpr uint32_t kPullPlacesMax = 4;
@@ -115,6 +121,9 @@ class LedVariable {
   // Of my column's elements, those of owners before this one.
   uint64_t elements_before(uint32_t owner) const;
 
+  // What owners were asked for in a step, and have answered, by place in the column.
+  const PulledKeys& asked_keys() const { return asked_keys_; }
+
   uint64_t step() const { return step_; }  // of what is held
   // A list waits for what is held, or an answer that reads it is not packed.
   bool gives() const;
@@ -159,6 +168,7 @@ class LedVariable {
   std::vector<uint32_t> owners_;  // of my column, those that have any of it
   std::vector<HostList> lists_;   // by local rank
   std::span<Asked> asked_;        // by place in the column
+  PulledKeys asked_keys_;         // the same
   uint64_t step_ = 0;
   uint64_t due_ = 0;                     // rows or elements, of all owners
   std::array<uint32_t, 2> dtypes_ = {};  // by form

@@ -47,7 +47,7 @@
 
 namespace parallax {
 
-class PullExchange {
+class PullExchange final : public PulledLists {
  public:
   // All outlive this object. `early_bytes_min`: from so many bytes of rows on owners answer early
   // (PullOwner); kNeverEarly, or where the transport has remote writes: this rank neither asks nor
@@ -122,6 +122,16 @@ class PullExchange {
   // False: not what `from` may send now. The caller has checked that a tag which is a variable is
   // sharded in that step.
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);
+
+  // For pushes of a step that is not over.
+  const PulledKeys* asked(uint32_t variable) const override {
+    const PulledVariable* const found = variables_.find(variable);
+    return found == nullptr ? nullptr : &found->led.asked_keys();
+  }
+  const PulledKeys* listed(uint32_t variable) const override {
+    const PulledVariable* const found = variables_.find(variable);
+    return found == nullptr ? nullptr : &found->lists.row_keys;
+  }
 
   // Distinct rows this leader asked owners for, in the step so far.
   uint64_t pulled_rows(uint32_t variable, uint64_t step) const;

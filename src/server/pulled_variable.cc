@@ -56,7 +56,7 @@ void PulledVariable::lay_out(Arena& memory) {
     if (on_device) staged_range = memory.take<std::byte>(elements * bytes_of_dtype(master));
     return;
   }
-  few = memory.take<uint32_t>(kFewRows * columns.host_count());
+  lists.few = memory.take<uint32_t>(kFewRows * columns.host_count());
   for (uint32_t host = 0; host < columns.host_count(); ++host) {
     const uint64_t rows = asked_rows_max(columns, partition, rows_max, columns.rank(), host);
     asked[host].many = memory.take<uint32_t>(rows);
@@ -65,6 +65,11 @@ void PulledVariable::lay_out(Arena& memory) {
           memory.take<std::byte>(rows * partition.row_elements() * bytes_of_dtype(master));
     }
   }
+  std::vector<uint64_t> kept_max;
+  for (uint32_t host = 0; host < columns.host_count(); ++host) {
+    kept_max.push_back(kept_keys_max(columns, partition, rows_max, columns.rank(), host));
+  }
+  lists.row_keys.lay_out(memory, kept_max);
 }
 
 Status PulledVariables::add(uint32_t id, const Columns& columns, const Variable& variable,

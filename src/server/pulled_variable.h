@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "aggregate/pulled_keys.h"
 #include "aggregate/row_coalescer.h"
 #include "base/arena.h"
 #include "base/leaving_elements.h"
@@ -143,7 +144,7 @@ struct PulledVariable {
   // Owner: the local rows of a host's list, which has so many.
   static constexpr size_t kFewRows = 8;
   uint32_t* list_of(uint32_t host, size_t count) const {
-    return count <= kFewRows ? &few[host * kFewRows] : asked[host].many.data();
+    return count <= kFewRows ? &lists.few[host * kFewRows] : asked[host].many.data();
   }
 
   // Source: sets what each leader owes of the pull that begins; its rows are coalesced, or read in
@@ -178,9 +179,12 @@ struct PulledVariable {
   std::array<uint64_t, 2> pulled = {};  // by step parity: rows asked for
   // owner
   std::vector<Asked> asked;  // by host
-  // The short lists of all hosts, one after the other: of many hosts most ask for little, and a
-  // page for each would be most of what this rank holds.
-  std::span<uint32_t> few;
+  struct Lists {
+    // The short ones of all hosts, one after the other: of many hosts most ask for little, and a
+    // page for each would be most of what this rank holds.
+    std::span<uint32_t> few;
+    PulledKeys row_keys;  // of a step, by host
+  } lists;
   std::span<std::byte> staged_range;  // of a dense table on a device: what lies here
 
  private:

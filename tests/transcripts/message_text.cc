@@ -52,6 +52,17 @@ std::string few(std::span<const float> numbers) {
   return some ? ": " + numbers_text(numbers) : "";
 }
 
+// ": 1 1, 2 2"
+std::string few_rows(std::span<const float> numbers, uint32_t count) {
+  const size_t width = numbers.size() / count;
+  std::string text;
+  if (width == 0 || numbers.size() > kNumbersShown) return text;
+  for (uint32_t i = 0; i < count; ++i) {
+    text += (i == 0 ? ": " : ", ") + numbers_text({&numbers[i * width], width});
+  }
+  return text;
+}
+
 const char* tree_name(uint32_t kind) {
   switch (static_cast<TreeKind>(kind)) {
     case TreeKind::kCommit:
@@ -257,6 +268,11 @@ std::string MessageText::data(const Section& section) const {
     case Encoding::kLent:
       text += range_text("elements lent", header);
       break;
+    case Encoding::kListedRows:
+      text += listed_rows(section);
+      break;
+    case Encoding::kEncodingCount:
+      break;
   }
   const bool contributed = (header.flags & kSectionContributed) != 0;
   if ((header.flags & kSectionLast) != 0) text += contributed ? " (last, contributed)" : " (last)";
@@ -282,13 +298,21 @@ std::string MessageText::rows(const Section& section) const {
     const bool known = header.tag < variables_.size();
     text += " " + text_of(known ? variables_[header.tag].partition.row_of(row_key) : row_key);
   }
-  const auto numbers = read<float>(section.payload.subspan(keys_bytes));
-  const size_t width = numbers.size() / header.count;
-  if (width == 0 || numbers.size() > kNumbersShown) return text;
-  for (uint32_t i = 0; i < header.count; ++i) {
-    text += (i == 0 ? ": " : ", ") + numbers_text({&numbers[i * width], width});
+  return text + few_rows(read<float>(section.payload.subspan(keys_bytes)), header.count);
+}
+
+// " listed rows 0 2: 1 1, 2 2": by their places among those that were pulled.
+std::string MessageText::listed_rows(const Section& section) const {
+  const SectionHeader& header = section.header;
+  const size_t width = variables_[header.tag].partition.row_elements();
+  const size_t rows_bytes = header.count * width * sizeof(float);
+  if (section.payload.size() < rows_bytes) return " listed rows";
+  const auto bits = section.payload.first(section.payload.size() - rows_bytes);
+  std::string text = " listed rows";
+  for (size_t i = 0; i < (bits.empty() ? header.count : bits.size() * 8); ++i) {
+    if (bits.empty() || bit_at(bits, i)) text += " " + text_of(header.first + i);
   }
-  return text;
+  return text + few_rows(read<float>(section.payload.subspan(bits.size())), header.count);
 }
 
 }  // namespace parallax::transcripts

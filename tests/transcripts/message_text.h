@@ -48,6 +48,7 @@ class MessageText {
   std::string data(const Section& section) const;
   static std::string early(const Section& section);
   std::string rows(const Section& section) const;
+  std::string listed_rows(const Section& section) const;
   std::string line(const Section& section) const;
 
   const std::vector<NamedVariable>& variables_;

@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -107,6 +108,65 @@ TEST(EngineWire, SparesHalfOfWhatIsPushed) {
   const auto narrow = static_cast<double>(bytes_sent(PARALLAX_AS(PARALLAX_BF16)));
   EXPECT_LT(narrow, 0.85 * whole);
   EXPECT_GT(narrow, 0.5 * whole);
+}
+
+// Bytes that two steps of two hosts of a rank each bring to each other, of rows of one number: what
+// both ranks pull, and what they push.
+uint64_t bytes_of_rows(const std::vector<int64_t>& pulled, const std::vector<int64_t>& pushed) {
+  EngineWorld world({.hosts = {0, 1}, .plan_after_steps = 1000, .seed = 9500});
+  const parallax_variable_t table = sparse_variable("table", 4000, 1, 1000, PARALLAX_RULE_SGD);
+  for (const Status& status : world.commit({&table, 1})) {
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  std::vector<float> values(pulled.size()), gradients(pushed.size(), 1);
+  for (int i = 0; i < 2; ++i) {
+    uint64_t step = 0;
+    const auto all = [&](auto post) {
+      for (const Status& status : world.everywhere(post)) {
+        EXPECT_TRUE(status.ok()) << status.message();
+      }
+    };
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      EXPECT_TRUE(world.engine(rank).step_calls().begin(&step).ok());
+    }
+    const std::vector<parallax_slice_t> wanted = {rows_slice(0, pulled, values.data())};
+    const std::vector<parallax_slice_t> given = {rows_slice(0, pushed, gradients.data())};
+    all([&](uint32_t rank, Request** request) {
+      return world.engine(rank).step_calls().pull(step, wanted, request);
+    });
+    all([&](uint32_t rank, Request** request) {
+      return world.engine(rank).step_calls().push(step, given, request);
+    });
+    parallax_step_end_options_t end = {};
+    end.size = sizeof end;
+    end.learning_rate = 1;
+    all([&](uint32_t rank, Request** request) {
+      return world.engine(rank).step_calls().end(step, end, request);
+    });
+    EXPECT_EQ(values.front(), static_cast<float>(pulled == pushed ? -2 * i : 0));
+  }
+  uint64_t bytes = 0;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    const auto stats = nlohmann::json::parse(world.engine(rank).reports().stats_json());
+    bytes += stats["variables"][0]["wire_sent_bytes"].get<uint64_t>();
+  }
+  return bytes;
+}
+
+// Of 1,000 rows half are another host's. A pull takes row key and value of each, a push as much, or
+// the value alone where the row was pulled.
+TEST(EngineWire, PushedRowsThatWerePulledHaveNoRowKeys) {
+  std::vector<int64_t> ids(1000), others(1000), most(1000);
+  std::iota(ids.begin(), ids.end(), 0);
+  std::iota(others.begin(), others.end(), 1000);
+  std::iota(most.begin(), most.end(), 0);
+  for (size_t i = 0; i < most.size(); i += 10) most[i] += 2000;
+  const uint64_t of_others = bytes_of_rows(ids, others), of_same = bytes_of_rows(ids, ids);
+  const uint64_t of_most = bytes_of_rows(ids, most);
+  // Two steps of two ranks.
+  EXPECT_NEAR(static_cast<double>(of_others - of_same), 4 * 500 * 4, 400);
+  // A bit for each, and the row keys of every tenth.
+  EXPECT_NEAR(static_cast<double>(of_most - of_same), 4 * (500 / 8 + 50 * 4), 500);
 }
 
 TEST(EngineWireCommit, RanksMustRoundAlike) {
