@@ -53,6 +53,8 @@ class RowScratch {
   // As the user left it; null: somebody else has begun since.
   RowIndex* of(const void* user) { return user_ == user ? &index_ : nullptr; }
 
+  uint64_t slots_max() const { return slots_max_; }  // that there is room for
+
   // By slot, of whoever has begun.
   uint32_t* first_numbers() { return first_.data(); }
   uint32_t* second_numbers() { return second_.data(); }
@@ -61,7 +63,7 @@ class RowScratch {
   std::unique_ptr<Arena> arena_ = std::make_unique<Arena>();
   std::span<uint32_t> first_, second_;
   RowIndex index_;
-  uint64_t slots_max_ = 0;  // that there is room for
+  uint64_t slots_max_ = 0;
   const void* user_ = nullptr;
 };
 

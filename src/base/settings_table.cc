@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of all settings, and the texts that are made of it. See settings.h. A new setting is
-// one row here; docs/settings.md is then written anew by `parallax info --markdown`.
+// The table of all settings. See settings.h. A new setting is one row here, of which texts are
+// made (settings_texts.cc); docs/settings.md is then written anew by `parallax info --markdown`.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -241,12 +241,21 @@ constexpr SettingRow kRows[] = {
      .choices = "on|off",
      .sources = kOutside,
      .help = "Between hosts, rows that a step leaves alone are given before its commit."},
+    {.name = "row_coding",
+     .type = SettingType::kChoice,
+     .standard = "auto",
+     .choices = "auto|on|off",
+     .sources = kOutside,
+     .help = "Whether this rank sends row keys and numbers of rows to other hosts in fewer bytes, "
+             "without loss: auto: where the link, by the costs of the job, would take longer than "
+             "the computing; on; off."},
     {.name = "costs",
      .type = SettingType::kText,
      .standard = "measured",
      .sources = kOutside,
      .help = "What the choice among algorithms of elements, and among methods of rows that the "
-             "framework holds, goes by: measured, at the first commit that has one to make; "
+             "framework holds, and whether rows are coded between hosts, goes by: measured, at the "
+             "first commit that has one to make; "
              "standard; or some constants by name, as between_latency_ns=20000,between_byte_ps=80, "
              "with the others measured. Rank 0's hold for all; names are in planning.md."},
     {.name = "spin_us",
@@ -395,18 +404,6 @@ size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-std::string replaced(std::string_view text, char from, std::string_view to) {
-  std::string out;
-  for (const char each : text) {
-    if (each == from) {
-      out += to;
-    } else {
-      out += each;
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 std::span<const SettingRow> setting_rows() { return kRows; }
@@ -423,38 +420,6 @@ std::string setting_variable(const SettingRow& row) {
     variable += static_cast<char>(std::toupper(static_cast<unsigned char>(*at)));
   }
   return variable;
-}
-
-std::string setting_allowed(const SettingRow& row) {
-  switch (row.type) {
-    case SettingType::kText:
-    case SettingType::kSecret:
-      return "text";
-    case SettingType::kChoice:
-      return "one of " + replaced(row.choices, '|', ", ");
-    case SettingType::kList:
-      return "some of " + replaced(row.choices, '|', ", ");
-    case SettingType::kSwitch:
-      return "0 or 1";
-    case SettingType::kNumber:
-      return "a whole number, " + std::to_string(row.min) + ".." + std::to_string(row.max);
-    case SettingType::kBytes:
-      return "a whole number, " + std::to_string(row.min) + ".." + std::to_string(row.max) +
-             ", or with K, M, G or T";
-  }
-  return "";
-}
-
-std::string setting_sources(const SettingRow& row) {
-  std::string sources;
-  for (const auto& [bit, name] :
-       {std::pair{kSetInCode, "code"}, std::pair{kSetInEnvironment, "environment"},
-        std::pair{kSetInFile, "file"}, std::pair{kSetWhileOpen, "parallax_set"}}) {
-    if ((row.sources & bit) == 0) continue;
-    if (!sources.empty()) sources += ", ";
-    sources += name;
-  }
-  return sources;
 }
 
 std::string nearest_setting(std::string_view name) {
@@ -477,24 +442,6 @@ std::string nearest_setting(std::string_view name) {
     nearest = row.name;
   }
   return nearest;
-}
-
-const char* setting_source_name(SettingSource source) {
-  constexpr std::array kNames = {"default", "file", "environment", "code"};
-  return kNames[static_cast<size_t>(source)];
-}
-
-std::string settings_markdown() {
-  std::string table =
-      "| name | variable | allowed | default | set in | |\n|---|---|---|---|---|---|\n";
-  for (const SettingRow& row : kRows) {
-    const std::string standard = *row.standard == '\0' ? "not set" : row.standard;
-    table += "| `" + std::string(row.name) + "` | `" + setting_variable(row) + "` | " +
-             setting_allowed(row) + " | " + standard +
-             (*row.unit == '\0' || *row.standard == '\0' ? "" : std::string(" ") + row.unit) +
-             " | " + setting_sources(row) + " | " + replaced(row.help, '|', "\\|") + " |\n";
-  }
-  return table;
 }
 
 }  // namespace parallax

@@ -89,6 +89,9 @@ struct ExchangeOptions {
   // Of rows that are pushed to their owners: what was pulled of them in the step, which outlives
   // the exchange. Null: nothing is known of that, and all row keys are sent.
   const PulledLists* pulled = nullptr;
+  // Of rows: what of them is coded on its way to other hosts, which outlives the exchange. Null:
+  // nothing.
+  const RowCodings* codings = nullptr;
 };
 
 // What a DenseExchange moves where it is a collective's, beside the steps: one step, whose number

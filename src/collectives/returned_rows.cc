@@ -136,11 +136,15 @@ void ReturnedRows::send(uint64_t step, const RowAccumulator& sum, bool contribut
   join(step, has_rows ? columns_.place_in_column(columns_.rank()) : Census::kNoMark, contributed);
 }
 
-void ReturnedRows::send_to_hosts(const Send& send) {
+void ReturnedRows::send_to_hosts(Send send) {
   const uint32_t column = columns_.column_of(columns_.rank());
   for (uint32_t i = 0; i < columns_.host_count(); ++i) {
     // From the next host on, so that not all of them send to the same one first.
     const uint32_t host = (columns_.host() + 1 + i) % columns_.host_count();
+    // Row keys are in no order here.
+    const bool other = options_.codings != nullptr && host != columns_.host();
+    send.coding.numbers =
+        other && options_.codings->pushed.numbers && may_be_coded(dtype_of(options_.sum));
     outbox_.add(columns_.leader(host, column), send);
   }
 }

@@ -82,7 +82,7 @@ class ReturnedRows {
   bool in_piece(uint32_t piece, uint32_t row_key) const;
   uint32_t piece_sender(uint32_t piece, SectionKind kind) const;
   Send new_send(SectionKind kind, uint64_t step, uint8_t flags) const;
-  void send_to_hosts(const Send& send);
+  void send_to_hosts(Send send);
   void join(uint64_t step, uint32_t mark, bool contributed);
   [[nodiscard]] bool on_census(uint32_t from, const Section& section);
   void take_answer(uint64_t step, const Census& census);

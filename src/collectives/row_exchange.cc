@@ -9,6 +9,7 @@
 
 #include "aggregate/group_items.h"
 #include "aggregate/pulled_keys.h"
+#include "aggregate/row_order.h"
 #include "collectives/listed_rows.h"
 
 namespace parallax {
@@ -233,23 +234,37 @@ void RowExchange::forward(StepBuffer& buffer) {
   buffer.rows_forwarded = host_rows_.sum(buffer.step).row_count();
 }
 
+SectionCoding RowExchange::coding_to(uint32_t rank) const {
+  if (options_.codings == nullptr || columns_.host_of(rank) == columns_.host()) return {};
+  return {.row_keys = options_.codings->pushed.row_keys && options_.scratch != nullptr,
+          .numbers = options_.codings->pushed.numbers && may_be_coded(intake_.dtype())};
+}
+
 void RowExchange::forward_to_hosts(StepBuffer& buffer) {
   const RowAccumulator& sum = host_rows_.sum(buffer.step);
   const uint32_t first = buffer.rows_forwarded;
   if (by_census_) join(buffer, sum.row_count() > 0 ? columns_.host() : Census::kNoMark);
   if (by_census_ && sum.row_count() == 0) return;
   const std::span<uint32_t> items = buffer.items.subspan(first, sum.row_count() - first);
+  const std::span<uint32_t> row_keys = buffer.row_keys.subspan(first, items.size());
   std::iota(items.begin(), items.end(), first);
+  std::copy_n(sum.row_keys() + first, items.size(), row_keys.begin());
+  if (options_.codings != nullptr && options_.codings->pushed.row_keys &&
+      options_.scratch != nullptr) {
+    sort_by_row_key(row_keys, items, *options_.scratch);
+  }
   const std::byte* const rows = host_rows_.find_rows(buffer.step, items);
   for (uint32_t i = 0; i < columns_.host_count(); ++i) {
     // From the next host on, so that not all of them send to the same one first.
     const uint32_t host = (columns_.host() + 1 + i) % columns_.host_count();
     Send send = new_send(buffer);
-    send.rows.row_keys = sum.row_keys() + first;
+    const uint32_t leader = columns_.leader(host, columns_.my_column());
+    send.coding = coding_to(leader);
+    send.rows.row_keys = row_keys.data();
     send.rows.order = items.data();
     send.rows.values = rows;
     send.count = sum.row_count() - first;
-    outbox_.add(columns_.leader(host, columns_.my_column()), send);
+    outbox_.add(leader, send);
   }
 }
 
@@ -296,6 +311,8 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
 // Those of its rows that were pulled of it without their row keys, ahead of the others.
 void RowExchange::send_to_owner(uint32_t owner, Send send, std::span<uint32_t> row_keys,
                                 std::span<uint32_t> items) {
+  send.coding = coding_to(owner);
+  if (send.coding.row_keys) sort_by_row_key(row_keys, items, *options_.scratch);
   const PulledKeys* const pulled = options_.pulled == nullptr || by_census_
                                        ? nullptr
                                        : options_.pulled->asked(options_.variable);

@@ -90,6 +90,7 @@ class RowExchange final : public Exchange, private HostRows::User {
   void on_host_rows(uint64_t step) override;
   void forward_if_complete(StepBuffer& buffer);
   void forward(StepBuffer& buffer);
+  SectionCoding coding_to(uint32_t rank) const;
   void forward_to_owners(StepBuffer& buffer);
   void send_to_owner(uint32_t owner, Send send, std::span<uint32_t> row_keys,
                      std::span<uint32_t> items);

@@ -65,6 +65,7 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
               .other_footprints = options_.other_footprints,
               .marker_hosts_max = options_.marker_hosts_max,
               .boards = options_.boards,
+              .row_coding = options_.row_coding,
               .early_pull = options_.early_pull,
               .early_bytes_min = options_.early_bytes_min,
               .devices = options_.devices,
@@ -173,6 +174,7 @@ Status Engine::start() {
   requests_.reserve();
   // A part's transport learns here whom it delivers to.
   if (options_.part != 0) transport_.poll(intake_);
+  if (group_.columns().host_count() > 1) intake_.reserve(transport_.message_bytes_max());
   return outbox_.start(options_.view.epoch);
 }
 

@@ -107,8 +107,9 @@ struct EngineOptions {
   LaunchesOfJob launches_of_job = {};
   // As ExchangeOptions has it, the same on all ranks: tests let few hosts hold a census.
   uint32_t marker_hosts_max = kMarkerHostsMax;
-  bool boards = true;      // where the transport has any; the same on all ranks
-  bool early_pull = true;  // as GroupOptions has these two
+  bool boards = true;  // where the transport has any; the same on all ranks
+  RowCodingMode row_coding = RowCodingMode::kAuto;  // as GroupOptions has these three
+  bool early_pull = true;
   uint64_t early_bytes_min = kEarlyBytesMin;
   uint32_t staleness = 0;    // as StepWindow has it; the same on all ranks
   OpenDevices devices = {};  // of the whole job; none: slices and tables on devices are refused

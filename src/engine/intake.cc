@@ -38,10 +38,12 @@ void Intake::take(uint32_t from, SectionReader reader, size_t bytes) {
   }
 }
 
-void Intake::dispatch(uint32_t from, const Section& section) {
+void Intake::dispatch(uint32_t from, Section section) {
   const SectionHeader& header = section.header;
   parts_.traffic.take_section(from, header);
-  if (parts_.handlers.take(from, section) || !parts_.failure.status().ok()) return;
+  const bool legible = !SectionDecoder::is_coded(header) || decoder_.decode(&section);
+  if (legible && parts_.handlers.take(from, section)) return;
+  if (!parts_.failure.status().ok()) return;
   parts_.failure.fail(
       misfit(parts_.hosts, from,
              std::string("sent a message that does not fit (") + name_of(header.kind) +

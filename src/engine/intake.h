@@ -18,6 +18,7 @@
 #include "engine/pass_state.h"
 #include "engine/peer_traffic.h"
 #include "message/outbox.h"
+#include "message/section_coding.h"
 #include "message/wire.h"
 #include "transport/transport.h"
 #include "world/host_map.h"
@@ -42,6 +43,9 @@ class Intake final : public Receiver {
   // All parts outlive this.
   explicit Intake(const Parts& parts) : parts_(parts) {}
 
+  // Of sections that come coded, which are laid out here.
+  void reserve(size_t message_bytes_max) { decoder_.reserve(message_bytes_max); }
+
   void on_message(uint32_t from, std::span<const std::byte> message) override {
     take(from, SectionReader(message), message.size());
   }
@@ -58,9 +62,10 @@ class Intake final : public Receiver {
 
  private:
   void take(uint32_t from, SectionReader reader, size_t bytes);
-  void dispatch(uint32_t from, const Section& section);
+  void dispatch(uint32_t from, Section section);
 
   const Parts parts_;
+  SectionDecoder decoder_;
 };
 
 }  // namespace parallax

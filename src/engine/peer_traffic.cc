@@ -58,6 +58,10 @@ void PeerTraffic::on_section_packed(uint32_t to, const SectionHeader& header, si
   if (header.encoding == Encoding::kPlaced) traffic->placed_bytes += header.payload_bytes;
 }
 
+void PeerTraffic::on_section_coded(uint32_t to, const SectionHeader& header, size_t spared_bytes) {
+  if (VariableTraffic* traffic = of_wire(to, header)) traffic->spared_bytes += spared_bytes;
+}
+
 void PeerTraffic::on_message_packed(uint32_t to, size_t bytes) {
   if (to == options_.rank) return;
   membership_.sent(to, clock_.now_ns());

@@ -28,6 +28,7 @@ struct Traffic {
 struct VariableTraffic {
   uint64_t sent_bytes = 0, received_bytes = 0;
   uint64_t placed_bytes = 0;  // of those sent, what the device wrote into memory of the receiver
+  uint64_t spared_bytes = 0;  // what those sent would have been more, without coding
 };
 
 class PeerTraffic final : public OutboxObserver {
@@ -57,6 +58,7 @@ class PeerTraffic final : public OutboxObserver {
   void take_section(uint32_t from, const SectionHeader& header);
 
   void on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) override;
+  void on_section_coded(uint32_t to, const SectionHeader& header, size_t spared_bytes) override;
   void on_message_packed(uint32_t to, size_t bytes) override;
 
   const Traffic& wire() const { return wire_; }    // with other hosts

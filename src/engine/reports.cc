@@ -80,6 +80,7 @@ std::string Reports::stats_json() const {
     variables.push_back({{"name", runtime.variable->name},
                          {"wire_sent_bytes", wire.sent_bytes},
                          {"wire_placed_bytes", wire.placed_bytes},
+                         {"wire_spared_bytes", wire.spared_bytes},
                          {"wire_received_bytes", wire.received_bytes},
                          {"memory_reserved_bytes", memory.reserved_bytes},
                          {"memory_touched_bytes", memory.touched_bytes}});

@@ -23,6 +23,11 @@ bool may_go_by_time(const VariableRuntime& runtime, const Group& group) {
          runtime.facts.method_pin == PARALLAX_METHOD_AUTO;
 }
 
+// Whether rows are coded between hosts goes by what their link takes.
+bool may_be_coded(const Group& group) {
+  return group.columns().host_count() > 1 && group.topology().row_coding == RowCodingMode::kAuto;
+}
+
 }  // namespace
 
 DenseShape dense_shape_of(const Group& group, const VariableRuntime& runtime, Method method) {
@@ -35,7 +40,9 @@ DenseShape dense_shape_of(const Group& group, const VariableRuntime& runtime, Me
 bool choices_open(const Group& group, std::span<const Variable* const> newest) {
   const auto added = newest_of(group, newest);
   return std::any_of(added.begin(), added.end(), [&group](const auto& runtime) {
-    if (runtime->variable->ids_declared()) return may_go_by_time(*runtime, group);
+    if (runtime->variable->ids_declared()) {
+      return may_go_by_time(*runtime, group) || may_be_coded(group);
+    }
     return group.algorithms().is_open(dense_shape_of(group, *runtime, runtime->plan.method));
   });
 }
@@ -50,6 +57,7 @@ Status use_costs(Group& group, const CostConstants& constants,
   std::vector<const DenseAlgorithm*> before;
   for (const auto& runtime : added) before.push_back(algorithm_of(*runtime));
   group.algorithms().use(constants);
+  group.choose_codings();
   *changed = false;
   for (size_t i = 0; i < added.size(); ++i) {
     VariableRuntime& runtime = *added[i];

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "collectives/host_rows.h"
 #include "group/step_window.h"
+#include "planner/row_coding.h"
 
 namespace parallax {
 
@@ -69,7 +70,8 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
        .rows_stay = rows_stay,
        // With staleness the rows of several steps are asked for before those of the first are
        // pushed.
-       .pulled = method == Method::kPushPull && options_.staleness == 0 ? &pulls_ : nullptr});
+       .pulled = method == Method::kPushPull && options_.staleness == 0 ? &pulls_ : nullptr,
+       .codings = &runtime.codings});
 }
 
 namespace {
@@ -80,6 +82,7 @@ std::unique_ptr<VariableRuntime> new_runtime(uint32_t number, const Variable& va
   runtime->facts = {.name = variable.name,
                     .rows = variable.rows,
                     .row_elements = variable.row_elements,
+                    .rows_max = variable.rows_max,
                     .element_bytes = bytes_of_sum(variable.sum_type()),
                     .value_bytes = bytes_of_dtype(variable.stored_dtype()),
                     .pushed_bytes = bytes_of_dtype(variable.pushed_dtype()),
@@ -139,6 +142,7 @@ Status Group::add(std::span<const Variable* const> variables, uint64_t finished)
   const bool bounded = options_.memory_max_bytes != 0;
   const bool stages = entries_->usable() && outbox_.lending().may_be_written() && !bounded;
   if (stages && has_shared_sum(added)) staging_->add_slab(kSlabBytes);
+  choose_codings();
   const Plan plan = initial_plan(facts(), topology(), options_.plan_mode);
   for (const auto& each : added) {
     VariableRuntime& runtime = *each;
@@ -183,7 +187,8 @@ Status Group::reserve(VariableRuntime& runtime, uint64_t finished) {
   PARALLAX_RETURN_IF_ERROR(runtime.facts.on_device ? reserve_table_on_device(runtime)
                                                    : table_memory_.reserve(*runtime.table));
   if (!runtime.table->sharded()) return {};
-  PARALLAX_RETURN_IF_ERROR(pulls_.add_variable(runtime.id, *runtime.variable, runtime.partition));
+  PARALLAX_RETURN_IF_ERROR(
+      pulls_.add_variable(runtime.id, *runtime.variable, runtime.partition, &runtime.codings));
   pulls_.set_table(runtime.id, runtime.table.get());
   return {};
 }
@@ -356,6 +361,17 @@ std::vector<VariableFacts> Group::facts() const {
   std::vector<VariableFacts> facts;
   for (const auto& runtime : runtimes_) facts.push_back(runtime->facts);
   return facts;
+}
+
+void Group::choose_codings() {
+  if (columns_.host_count() == 1) return;
+  for (const uint32_t number : with_ids_) {
+    VariableRuntime& each = runtime(number);
+    const RowCodingChoice choice = choose_row_coding(each.facts, topology());
+    each.codings = {.asked = {.row_keys = choice.row_keys},
+                    .answered = {.numbers = choice.pulled},
+                    .pushed = {.row_keys = choice.row_keys, .numbers = choice.pushed}};
+  }
 }
 
 Plan Group::plan() const {

@@ -49,7 +49,8 @@ struct GroupOptions {
   // Of this rank's other groups, whose memory counts for both limits; none: there are none.
   std::function<std::vector<Footprint>()> other_footprints = {};
   uint32_t marker_hosts_max = kMarkerHostsMax;
-  bool boards = true;      // where the transport has any; the same on all ranks
+  bool boards = true;  // where the transport has any; the same on all ranks
+  RowCodingMode row_coding = RowCodingMode::kAuto;  // the same
   bool early_pull = true;  // a rank's own choice; and from how many bytes, as PullExchange has it
   uint64_t early_bytes_min = kEarlyBytesMin;
   OpenDevices devices = {};  // for tables in their memory; none: there are no devices
@@ -120,10 +121,15 @@ class Group {
 
   // What the planner knows and chose.
   TopologyFacts topology() const {
-    return {columns_.host_count(), columns_.world(), algorithms_->constants()};
+    return {.hosts = columns_.host_count(),
+            .ranks = columns_.world(),
+            .costs = algorithms_->constants(),
+            .row_coding = options_.row_coding};
   }
   std::vector<VariableFacts> facts() const;
   Plan plan() const;
+  // What of the variables' rows this rank codes, by what is known now.
+  void choose_codings();
 
   std::unique_ptr<Exchange> new_exchange(const VariableRuntime& runtime, Method method) const;
   // Who chooses the algorithms of elements.

@@ -37,7 +37,8 @@ Status Migration::lay_out(VariableRuntime& runtime, const VariablePlan& plan, ui
       std::make_unique<Table>(*runtime.variable, runtime.partition, columns.rank(), sharded);
   PARALLAX_RETURN_IF_ERROR(group_.table_memory().reserve(*change.table));
   if (sharded) {
-    return group_.pulls().add_variable(runtime.id, *runtime.variable, runtime.partition);
+    return group_.pulls().add_variable(runtime.id, *runtime.variable, runtime.partition,
+                                       &runtime.codings);
   }
   // From every other owner come the elements of every array, and one section with its count of
   // updates.

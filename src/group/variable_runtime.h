@@ -76,6 +76,7 @@ struct VariableRuntime {
   const Partition owned_gradient, shared_gradient;
   VariablePlan plan;
   VariableFacts facts;
+  RowCodings codings;  // of this rank's own sends
   std::unique_ptr<Exchange> exchange;
   std::unique_ptr<Table> table;  // managed only
   Change change;

@@ -357,6 +357,7 @@ Status Job::start_engine() {
           .memory_check = static_cast<MemoryCheck>(setting("memory_check").number),
           .machine = machine_memory(),
           .boards = has_boards_,
+          .row_coding = static_cast<RowCodingMode>(setting("row_coding").number),
           .early_pull = setting("early_pull").number == 0,
           .staleness = staleness_of(options_),
           .devices = opener(),

@@ -26,7 +26,8 @@ uint64_t listed_rows_that_fit(const Send& send, size_t room) {
   while (fit > 0) {
     const size_t needed = bytes_of_bits(send, fit) + fit * row_bytes;
     if (needed <= room) break;
-    fit -= std::min(fit, (needed - room + row_bytes - 1) / row_bytes);
+    // Fewer rows have fewer bits, too.
+    fit -= std::min((needed - room + row_bytes - 1) / row_bytes, (fit + 1) / 2);
   }
   return fit;
 }
@@ -73,7 +74,8 @@ Status Outbox::start(uint32_t epoch) {
   const size_t buffer_bytes = transport_.message_bytes_max();
   PARALLAX_CHECK(buffer_bytes >= kMessageBytesMin);
   PARALLAX_RETURN_IF_ERROR(
-      arena_.reserve(kBufferCount * Arena::bytes_for<std::byte>(buffer_bytes)));
+      arena_.reserve((kBufferCount + 1) * Arena::bytes_for<std::byte>(buffer_bytes)));
+  coded_ = arena_.take<std::byte>(buffer_bytes);
   for (uint32_t i = 0; i < kBufferCount; ++i) {
     buffers_.emplace_back().bytes = arena_.take<std::byte>(buffer_bytes);
     free_buffers_.push_back(kBufferCount - 1 - i);
@@ -334,7 +336,8 @@ void Outbox::fill(Peer& to, SendBuffer& buffer) {
     if (buffer.piece.bytes > 0) return false;
     if (send.written) return pack_written(to.rank, send, buffer);
     if (send.lent.buffer != 0) return pack_lent(to.rank, send, buffer);
-    return places(to.rank, send) ? pack_piece(send, to.rank, buffer) : pack(to.rank, send, buffer);
+    if (places(to.rank, send)) return pack_piece(send, to.rank, buffer);
+    return send.coding.any() ? pack_coded(to.rank, send, buffer) : pack(to.rank, send, buffer);
   };
   while (!to.control.empty()) {
     if (!pack_next(*to.control.front())) return;
@@ -391,7 +394,6 @@ bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
       break;
   }
   std::byte* out = buffer.bytes.data() + buffer.used;
-  std::memcpy(out, &header, sizeof header);
   buffer.used += sizeof header;
   if (sends_in_place(to, send, header.payload_bytes, buffer)) {
     close_run(buffer);
@@ -399,8 +401,10 @@ bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
     buffer.segments[buffer.segment_count++] = {from, header.payload_bytes};
   } else {
     write_payload(send, fit, out + sizeof header);
+    if (send.coding.any() && fit > 0) code(to, send, &header, out + sizeof header);
     buffer.used += header.payload_bytes;
   }
+  std::memcpy(out, &header, sizeof header);
   buffer.message_bytes += sizeof header + header.payload_bytes;
   send.packed += fit;
   ++buffer.section_count;

@@ -17,6 +17,7 @@
 
 #include "base/number.h"
 #include "message/lending.h"
+#include "message/section_coding.h"
 #include "message/wire.h"
 
 namespace parallax {
@@ -45,6 +46,7 @@ struct Send {
                          // the first item (dense: element)
   WireFormat format;
   RowSource rows;
+  SectionCoding coding;              // of rows, to another host
   const std::byte* dense = nullptr;  // element 0 of the send
   // Of elements that travel as they are, and of rows' values: where the peer wants them, and which
   // byte there is the first of the send. The elements stay as they are until the peer has them, or

@@ -145,6 +145,7 @@ inline constexpr uint64_t kDenseGrain = 256;
 inline constexpr uint8_t kSectionLast = 1;  // nothing follows for (kind, step, tag) of this sender
 inline constexpr uint8_t kSectionContributed = 2;  // with kSectionLast: somebody gave a slice of
                                                    // it, even one without rows
+inline constexpr uint8_t kSectionCoded = 4;        // the payload is message/section_coding.h's
 // Of pulls, on every section: the parallax_dtype_t of the values, in these bits.
 inline constexpr uint8_t kSectionDtypeShift = 4;
 inline constexpr uint8_t kSectionKeptFlags = 0xf0;

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "planner/cost.h"
+#include "planner/row_coding.h"
 
 namespace parallax {
 namespace {
@@ -52,8 +53,30 @@ std::string why_of_table(const VariableFacts& facts) {
   return "; its table lies in the memory of " + facts.table + ", and its placement stays";
 }
 
-Json variable_json(const VariableFacts& facts, const std::vector<Alternative>& found,
-                   const VariablePlan& plan) {
+// Of rows between hosts.
+bool may_be_coded(const VariableFacts& facts, const TopologyFacts& topology) {
+  return topology.hosts > 1 && carries_rows(facts);
+}
+
+Json coding_json(const VariableFacts& facts, const TopologyFacts& topology) {
+  const RowCodingChoice choice = choose_row_coding(facts, topology);
+  return {{"row_keys", choice.row_keys},
+          {"pushed_numbers", choice.pushed},
+          {"pulled_numbers", choice.pulled},
+          {"why", choice.why}};
+}
+
+std::string why_of_coding(const VariableFacts& facts, const TopologyFacts& topology) {
+  if (!may_be_coded(facts, topology)) return "";
+  const RowCodingChoice choice = choose_row_coding(facts, topology);
+  if (!choice.row_keys && !choice.pushed && !choice.pulled) return "";
+  const bool numbers = choice.pushed || choice.pulled;
+  return std::string("; coded on the wire: ") + (choice.row_keys ? "row keys" : "") +
+         (choice.row_keys && numbers ? " and " : "") + (numbers ? "numbers" : "");
+}
+
+Json variable_json(const VariableFacts& facts, const TopologyFacts& topology,
+                   const std::vector<Alternative>& found, const VariablePlan& plan) {
   Json alternatives_json = Json::array();
   for (const Alternative& alternative : found) {
     Json each = {{"placement", placement_name(alternative.placement)},
@@ -79,6 +102,7 @@ Json variable_json(const VariableFacts& facts, const std::vector<Alternative>& f
     json["carrier"] = facts.carrier.empty() ? "host" : facts.carrier;
   }
   if (!facts.table.empty()) json["table"] = facts.table;
+  if (may_be_coded(facts, topology)) json["coding"] = coding_json(facts, topology);
   if (const std::string pin = pin_text(facts); !pin.empty()) json["pin"] = pin;
   for (const TimedAlgorithm& each : facts.timed) {
     json["algorithms"].push_back({{"name", each.name},
@@ -120,7 +144,7 @@ std::string explain_json(std::span<const VariableFacts> variables, const Topolog
   for (size_t i = 0; i < variables.size(); ++i) {
     const auto found =
         alternatives(variables[i], topology, mode, {.plan = plan[i], .settled = settled});
-    list.push_back(variable_json(variables[i], found, plan[i]));
+    list.push_back(variable_json(variables[i], topology, found, plan[i]));
   }
   Json costs = Json::object();
   for (size_t row = 0; row < kConstantCount; ++row) {
@@ -151,7 +175,8 @@ std::string explain_table(std::span<const VariableFacts> variables, const Topolo
     for (const Alternative& row : found) {
       if (!row.chosen) continue;
       Alternative chosen = row;
-      chosen.why += why_of_table(variables[i]) + why_of_carrier(variables[i]);
+      chosen.why += why_of_table(variables[i]) + why_of_carrier(variables[i]) +
+                    why_of_coding(variables[i], topology);
       text += table_line(variables[i].name, name_width, chosen);
     }
     for (const Alternative& row : found) {

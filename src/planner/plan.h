@@ -75,6 +75,7 @@ struct VariableFacts {
   std::string name;
   uint64_t rows = 0;
   uint64_t row_elements = 0;
+  uint64_t rows_max = 0;         // of a slice; 0: it has no row ids
   uint32_t element_bytes = 4;    // of a gradient
   uint32_t value_bytes = 0;      // of an element of a value that is pulled; 0: as of a gradient
   uint32_t pushed_bytes = 0;     // of one of rows that are pushed to another host; 0: the same
@@ -102,10 +103,14 @@ struct VariableFacts {
   std::vector<TimedAlgorithm> timed = {};
 };
 
+// Whether this rank codes the rows that it sends to other hosts (row_coding.h).
+enum class RowCodingMode : uint8_t { kAuto, kOn, kOff };
+
 struct TopologyFacts {
   uint32_t hosts = 1;
   uint32_t ranks = 1;        // >= hosts
   CostConstants costs = {};  // that algorithms are chosen by, and methods of rows
+  RowCodingMode row_coding = RowCodingMode::kAuto;
 };
 
 // Whether the slices carry row ids: SPARSE, or AUTO with ids declared. The tag makes no other

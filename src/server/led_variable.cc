@@ -7,6 +7,7 @@
 
 #include "aggregate/group_items.h"
 #include "aggregate/row_coalescer.h"
+#include "aggregate/row_order.h"
 #include "base/check.h"
 #include "server/pull_sections.h"
 
@@ -20,8 +21,12 @@ uint64_t kept_keys_max(const Columns& columns, const Partition& partition, uint6
 }
 
 LedVariable::LedVariable(const Columns& columns, const Partition& partition, uint64_t rows_max,
-                         uint32_t master)
-    : columns_(columns), partition_(partition), rows_max_(rows_max), master_(master) {}
+                         uint32_t master, RowScratch* scratch)
+    : columns_(columns),
+      partition_(partition),
+      rows_max_(rows_max),
+      master_(master),
+      scratch_(scratch) {}
 
 bool LedVariable::owned_by(uint32_t rank) const {
   return by_rows() ? partition_.rows_owned(rank) > 0 : partition_.range_of(rank).count > 0;
@@ -135,7 +140,7 @@ bool LedVariable::gives() const {
   });
 }
 
-bool LedVariable::take(HostList& list, uint64_t step, bool together) {
+bool LedVariable::take(HostList& list, uint64_t step, Order order) {
   if (step_ != step) {
     if (due_ > 0) return false;
     begin(step, list.dtype);
@@ -144,7 +149,7 @@ bool LedVariable::take(HostList& list, uint64_t step, bool together) {
   list.form = first_serves ? kFirst : kMaster;
   several_dtypes_ = several_dtypes_ || list.dtype != dtype_wanted_;
   if (by_rows()) {
-    if (list.taken < list.count) take_rows(list, together);
+    if (list.taken < list.count) take_rows(list, order);
     if (fresh_count_ == 0) return true;
   } else if (elements_[list.form].asked) {
     return true;
@@ -155,7 +160,7 @@ bool LedVariable::take(HostList& list, uint64_t step, bool together) {
   return true;
 }
 
-void LedVariable::take_rows(HostList& list, bool together) {
+void LedVariable::take_rows(HostList& list, Order order) {
   HeldRows& held = rows_[list.form];
   const uint32_t taken_before = list.taken;
   fresh_count_ = 0;
@@ -179,12 +184,20 @@ void LedVariable::take_rows(HostList& list, bool together) {
       },
       offsets_, grouped_);
   for (uint32_t i = 0; i < fresh_count_; ++i) list.asked[i] = held.row_key(fresh_[grouped_[i]]);
+  if (order.sorted && scratch_ != nullptr) sort_asked(list);
   const auto fresh = fresh_.first(fresh_count_);
-  fresh_together_ =
-      together && std::adjacent_find(fresh.begin(), fresh.end(), [](uint32_t slot, uint32_t next) {
-                    return next != slot + 1;
-                  }) == fresh.end();
+  fresh_together_ = order.together && std::adjacent_find(fresh.begin(), fresh.end(),
+                                                         [](uint32_t slot, uint32_t next) {
+                                                           return next != slot + 1;
+                                                         }) == fresh.end();
   if (fresh_together_ && fresh_count_ > 0) gather_slots(list, taken_before);
+}
+
+void LedVariable::sort_asked(HostList& list) {
+  for (size_t owner = 0; owner + 1 < offsets_.size(); ++owner) {
+    const uint32_t first = offsets_[owner], count = offsets_[owner + 1] - first;
+    sort_by_row_key(list.asked.subspan(first, count), grouped_.subspan(first, count), *scratch_);
+  }
 }
 
 // The slots follow each other as they were taken: the rows among them change places, into the order

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "aggregate/pulled_keys.h"
+#include "aggregate/row_scratch.h"
 #include "base/arena.h"
 #include "base/byte_range.h"
 #include "base/number.h"
@@ -68,8 +69,10 @@ class LedVariable {
     bool answered = true;
   };
 
+  // `scratch`: by which what owners are asked for is put in the order of row keys where that is to
+  // be coded; null: it is not.
   LedVariable(const Columns& columns, const Partition& partition, uint64_t rows_max,
-              uint32_t master);
+              uint32_t master, RowScratch* scratch = nullptr);
   void lay_out(Arena& memory);
 
   // This rank leads a column that has an owner of it.
@@ -83,7 +86,12 @@ class LedVariable {
 
   // All of a rank's list is here. False: what is under way must be answered first; call again.
   // `together`: what one owner is asked for lies together in memory, where that can be.
-  [[nodiscard]] bool take(HostList& list, uint64_t step, bool together = false);
+  // `sorted`: by row key.
+  struct Order {
+    bool together = false, sorted = false;
+  };
+  [[nodiscard]] bool take(HostList& list, uint64_t step, Order order);
+  [[nodiscard]] bool take(HostList& list, uint64_t step) { return take(list, step, Order()); }
   // What an owner is now asked for, of those who have any of it; and then that all were.
   struct Ask {
     uint32_t first = 0, count = 0;  // of HostList::asked; dense: count 1 for all that it has
@@ -155,7 +163,8 @@ class LedVariable {
   Asked& asked_of(uint32_t owner) const { return asked_[columns_.place_in_column(owner)]; }
   [[nodiscard]] bool add_rows(HostList& list, const Section& section);
   void begin(uint64_t step, uint32_t dtype);
-  void take_rows(HostList& list, bool together);
+  void take_rows(HostList& list, Order order);
+  void sort_asked(HostList& list);
   void gather_slots(HostList& list, uint32_t taken_before);
   [[nodiscard]] static bool may_be_placed(const Asked& asked, const Section& section);
   void forget_unneeded(Form form);
@@ -164,7 +173,8 @@ class LedVariable {
   const Columns& columns_;
   const Partition& partition_;
   const uint64_t rows_max_;
-  const uint32_t master_;         // the dtype that its tables keep
+  const uint32_t master_;  // the dtype that its tables keep
+  RowScratch* const scratch_;
   std::vector<uint32_t> owners_;  // of my column, those that have any of it
   std::vector<HostList> lists_;   // by local rank
   std::span<Asked> asked_;        // by place in the column

@@ -22,10 +22,10 @@ PullExchange::~PullExchange() {
   for (uint32_t id = 0; id < variables_.all().size(); ++id) remove_variable(id);
 }
 
-Status PullExchange::add_variable(uint32_t id, const Variable& variable,
-                                  const Partition& partition) {
+Status PullExchange::add_variable(uint32_t id, const Variable& variable, const Partition& partition,
+                                  const RowCodings* codings) {
   remove_variable(id);
-  PARALLAX_RETURN_IF_ERROR(variables_.add(id, columns_, variable, partition));
+  PARALLAX_RETURN_IF_ERROR(variables_.add(id, columns_, variable, partition, codings));
   source_.reader().reserve(partition.slots().size());
   leader_.know_places(*variables_.find(id));
   owner_.reserve(variables_.all().size(), *variables_.find(id));

@@ -60,8 +60,10 @@ class PullExchange final : public PulledLists {
   PullExchange(const PullExchange&) = delete;
   PullExchange& operator=(const PullExchange&) = delete;
 
-  // Makes a variable pullable; its table is set once values lie here. LIMIT.
-  Status add_variable(uint32_t id, const Variable& variable, const Partition& partition);
+  // Makes a variable pullable; its table is set once values lie here. `codings`: what of it is
+  // coded on its way to other hosts, which outlives the variable here; null: nothing. LIMIT.
+  Status add_variable(uint32_t id, const Variable& variable, const Partition& partition,
+                      const RowCodings* codings = nullptr);
   void remove_variable(uint32_t variable);
   static size_t needed_bytes(const Columns& columns, const Variable& variable,
                              const Partition& partition) {

@@ -7,7 +7,8 @@
 namespace parallax {
 
 PulledVariable::PulledVariable(uint32_t number, const Columns& all, const Variable& variable,
-                               const Partition& owned, RowScratch* shared_scratch)
+                               const Partition& owned, RowScratch* shared_scratch,
+                               const RowCodings* row_codings)
     : id(number),
       columns(all),
       partition(owned),
@@ -15,14 +16,15 @@ PulledVariable::PulledVariable(uint32_t number, const Columns& all, const Variab
       master(variable.stored_dtype()),
       on_device(variable.table_memory != PARALLAX_MEMORY_HOST),
       scratch(shared_scratch),
+      codings(row_codings),
       places(all.host_count() == 1 ? all.world() : 0),
-      led(all, owned, rows_max, master) {}
+      led(all, owned, rows_max, master, shared_scratch) {}
 
 size_t PulledVariable::needed_bytes(const Columns& all, const Variable& variable,
                                     const Partition& owned) {
   // In an arena that only measures, so that one piece of code both sizes and lays out.
   Arena measure;
-  PulledVariable measured(0, all, variable, owned, nullptr);
+  PulledVariable measured(0, all, variable, owned, nullptr, nullptr);
   measured.lay_out(measure);
   return measure.used_bytes();
 }
@@ -73,9 +75,10 @@ void PulledVariable::lay_out(Arena& memory) {
 }
 
 Status PulledVariables::add(uint32_t id, const Columns& columns, const Variable& variable,
-                            const Partition& partition) {
+                            const Partition& partition, const RowCodings* codings) {
   if (id >= all_.size()) all_.resize(id + 1);
-  auto added = std::make_unique<PulledVariable>(id, columns, variable, partition, scratch_);
+  auto added =
+      std::make_unique<PulledVariable>(id, columns, variable, partition, scratch_, codings);
   PARALLAX_RETURN_IF_ERROR(added->reserve());
   all_[id] = std::move(added);
   return {};

@@ -128,7 +128,7 @@ struct PulledVariable {
 
   // Makes no memory yet. All that is given outlives this object.
   PulledVariable(uint32_t number, const Columns& all, const Variable& variable,
-                 const Partition& owned, RowScratch* shared_scratch);
+                 const Partition& owned, RowScratch* shared_scratch, const RowCodings* row_codings);
   PulledVariable(const PulledVariable&) = delete;
   PulledVariable& operator=(const PulledVariable&) = delete;
 
@@ -158,10 +158,11 @@ struct PulledVariable {
   const Columns& columns;
   const Partition& partition;
   const uint64_t rows_max;
-  const uint32_t master;         // the dtype that its tables keep
-  const bool on_device;          // its table
-  RowScratch* const scratch;     // by which the ids of a pull are coalesced; null: by its own index
-  const Table* table = nullptr;  // the shard that this rank holds; null while it holds none
+  const uint32_t master;      // the dtype that its tables keep
+  const bool on_device;       // its table
+  RowScratch* const scratch;  // by which the ids of a pull are coalesced; null: by its own index
+  const RowCodings* const codings;  // null: nothing is coded
+  const Table* table = nullptr;     // the shard that this rank holds; null while it holds none
   Arena arena;
   // source
   RowCoalescer coalescer;
@@ -198,7 +199,7 @@ class PulledVariables {
   explicit PulledVariables(RowScratch* scratch) : scratch_(scratch) {}
   // LIMIT. What was added under that number before is removed.
   Status add(uint32_t id, const Columns& columns, const Variable& variable,
-             const Partition& partition);
+             const Partition& partition, const RowCodings* codings = nullptr);
   void remove(uint32_t id) {
     if (id < all_.size()) all_[id].reset();
   }

@@ -116,6 +116,7 @@ class OutboxWorld {
       ++packed.sections;
       packed.payload_bytes += header.payload_bytes;
     }
+    void on_section_coded(uint32_t, const SectionHeader&, size_t) override {}
     void on_message_packed(uint32_t, size_t) override {}
 
     std::unique_ptr<InprocTransport> transport_;

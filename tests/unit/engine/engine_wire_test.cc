@@ -112,8 +112,11 @@ TEST(EngineWire, SparesHalfOfWhatIsPushed) {
 
 // Bytes that two steps of two hosts of a rank each bring to each other, of rows of one number: what
 // both ranks pull, and what they push.
-uint64_t bytes_of_rows(const std::vector<int64_t>& pulled, const std::vector<int64_t>& pushed) {
-  EngineWorld world({.hosts = {0, 1}, .plan_after_steps = 1000, .seed = 9500});
+uint64_t bytes_of_rows(const std::vector<int64_t>& pulled, const std::vector<int64_t>& pushed,
+                       RowCodingMode coding = RowCodingMode::kOff) {
+  WorldOptions options = {.hosts = {0, 1}, .plan_after_steps = 1000, .seed = 9500};
+  options.adjust = [coding](uint32_t, EngineOptions* engine) { engine->row_coding = coding; };
+  EngineWorld world(options);
   const parallax_variable_t table = sparse_variable("table", 4000, 1, 1000, PARALLAX_RULE_SGD);
   for (const Status& status : world.commit({&table, 1})) {
     EXPECT_TRUE(status.ok()) << status.message();
@@ -167,6 +170,17 @@ TEST(EngineWire, PushedRowsThatWerePulledHaveNoRowKeys) {
   EXPECT_NEAR(static_cast<double>(of_others - of_same), 4 * 500 * 4, 400);
   // A bit for each, and the row keys of every tenth.
   EXPECT_NEAR(static_cast<double>(of_most - of_same), 4 * (500 / 8 + 50 * 4), 500);
+}
+
+// Row keys of every other row in fewer than 4 bits, and numbers that are all alike.
+TEST(EngineWire, RowsThatAreCodedTakeFewerBytes) {
+  std::vector<int64_t> ids(1000), others(1000);
+  std::iota(ids.begin(), ids.end(), 0);
+  std::iota(others.begin(), others.end(), 1000);
+  const uint64_t plain = bytes_of_rows(ids, others);
+  const uint64_t coded = bytes_of_rows(ids, others, RowCodingMode::kOn);
+  EXPECT_LT(coded, plain / 4);
+  EXPECT_EQ(bytes_of_rows(ids, others, RowCodingMode::kAuto), plain) << "a link of 10 Gbit/s";
 }
 
 TEST(EngineWireCommit, RanksMustRoundAlike) {

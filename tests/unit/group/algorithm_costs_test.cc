@@ -40,10 +40,13 @@ TEST(AlgorithmCosts, MatterWhereThereIsAChoice) {
   // Rows that the framework holds go by time, unless they are pinned or alone.
   EXPECT_TRUE(open({0, 0}, held("rows", 50, 5)));
   EXPECT_FALSE(open({0}, held("rows", 50, 5)));
-  EXPECT_FALSE(open(twelve, managed("rows", 50, 5)));
+  EXPECT_FALSE(open({0, 0}, managed("rows", 50, 5)));
   Variable pinned = held("rows", 50, 5);
   pinned.pin.method = PARALLAX_METHOD_ALLGATHERV;
-  EXPECT_FALSE(open(twelve, pinned));
+  EXPECT_FALSE(open({0, 0}, pinned));
+  // Between hosts rows may be coded.
+  EXPECT_TRUE(open({0, 1}, managed("rows", 50, 5)));
+  EXPECT_TRUE(open({0, 1}, pinned));
 }
 
 // Given other constants, expect exchanges of the new ways in place of the old where these differ,

@@ -99,6 +99,9 @@ class OutboxTest : public testing::Test, public Receiver, public OutboxObserver 
   void on_section_packed(uint32_t, const SectionHeader&, size_t bytes) override {
     section_bytes_ += bytes;
   }
+  void on_section_coded(uint32_t, const SectionHeader&, size_t bytes) override {
+    spared_bytes_ += bytes;
+  }
   void on_message_packed(uint32_t, size_t bytes) override {
     message_bytes_ += bytes;
     ++messages_;
@@ -143,7 +146,7 @@ class OutboxTest : public testing::Test, public Receiver, public OutboxObserver 
   bool throws_ = false;
   uint64_t reply_ = 0;
   uint32_t pending_ = 0;
-  size_t section_bytes_ = 0, message_bytes_ = 0, messages_ = 0;
+  size_t section_bytes_ = 0, message_bytes_ = 0, messages_ = 0, spared_bytes_ = 0;
 };
 
 template <typename T>

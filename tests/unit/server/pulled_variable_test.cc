@@ -28,7 +28,7 @@ struct Rank {
         variable(every_form()[id]),
         partition(variable.rows, variable.row_elements, variable.ids_declared(),
                   testkit::even_slots(static_cast<uint32_t>(layout.size())), id),
-        pulled(id, columns, variable, partition, nullptr) {
+        pulled(id, columns, variable, partition, nullptr, nullptr) {
     EXPECT_TRUE(pulled.reserve().ok());
   }
   const HostMap hosts;

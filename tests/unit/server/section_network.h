@@ -216,6 +216,7 @@ class SectionNetwork {
     void on_sent(uint64_t) override {}
     void on_lost(uint32_t, Loss, std::string_view) override {}
     void on_section_packed(uint32_t, const SectionHeader&, size_t) override {}
+    void on_section_coded(uint32_t, const SectionHeader&, size_t) override {}
     void on_message_packed(uint32_t, size_t) override {}
 
     SectionNetwork& network;

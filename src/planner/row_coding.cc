@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes spared beside time taken. See row_coding.h.
+#include "planner/row_coding.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "planner/cost.h"
+
+namespace parallax {
+namespace {
+
+// Coding is to spare so many times what it takes: it is not free where others wait for the
+// processor.
+constexpr double kGainMin = 1.5;
+// A row key is put in order by its bytes, coded and read, in 15 ns where row_sort_ps, which is by
+// comparisons, says 40.
+constexpr double kKeyShare = 3.0 / 8;
+// Of differences of row keys that are spread evenly: their code over their entropy.
+constexpr double kBitsOfOrder = 1.5;
+// Numbers, coded and read, beside copying as many bytes in the cache; and what that spares of them,
+// where they are normally distributed (docs/adr/0111).
+struct NumberCoding {
+  double copies, spared;
+};
+constexpr NumberCoding kOfF32 = {6, 0.14}, kOfBf16 = {11, 0.28};
+
+struct Gain {
+  double spared_ns = 0, taken_ns = 0;
+  bool pays() const { return spared_ns > kGainMin * taken_ns; }
+};
+
+std::string text_of(const Gain& gain) {
+  return cost::figure(gain.spared_ns) + " ns of link for " + cost::figure(gain.taken_ns);
+}
+
+// Of one row key: of `rows` keys so many lie, on average, in one owner's list.
+Gain of_row_key(const VariableFacts& facts, const TopologyFacts& topology) {
+  const double given = facts.measured
+                           ? facts.touched_rows_per_host
+                           : static_cast<double>(facts.rows_max) * topology.ranks / topology.hosts;
+  const double of_owner = std::max(1.0, given / topology.ranks);
+  const double gap = std::max(1.0, static_cast<double>(facts.rows) / of_owner);
+  const double bytes = std::min<double>(cost::kRowIdBytes, (std::log2(gap) + kBitsOfOrder) / 8);
+  return {.spared_ns = (cost::kRowIdBytes - bytes) *
+                       static_cast<double>(topology.costs.between.byte_ps) / 1000,
+          .taken_ns = static_cast<double>(topology.costs.row_sort_ps) * kKeyShare / 1000};
+}
+
+// Of the numbers of one row; none: no numbers that are coded.
+Gain of_numbers(uint32_t number_bytes, const VariableFacts& facts, const TopologyFacts& topology) {
+  if (facts.integer || (number_bytes != 2 && number_bytes != 4)) return {};
+  const NumberCoding& coding = number_bytes == 2 ? kOfBf16 : kOfF32;
+  const double bytes = static_cast<double>(facts.row_elements) * number_bytes;
+  return {
+      .spared_ns =
+          bytes * coding.spared * static_cast<double>(topology.costs.between.byte_ps) / 1000,
+      .taken_ns = bytes * coding.copies * static_cast<double>(topology.costs.copy_byte_ps) / 1000};
+}
+
+}  // namespace
+
+RowCodingChoice choose_row_coding(const VariableFacts& facts, const TopologyFacts& topology) {
+  RowCodingChoice choice;
+  if (topology.row_coding == RowCodingMode::kOff) {
+    choice.why = "row_coding is off";
+    return choice;
+  }
+  const uint32_t pushed_bytes = facts.pushed_bytes != 0 ? facts.pushed_bytes : facts.element_bytes;
+  const uint32_t pulled_bytes = facts.value_bytes != 0 ? facts.value_bytes : facts.element_bytes;
+  const Gain key = of_row_key(facts, topology);
+  const Gain pushed = of_numbers(pushed_bytes, facts, topology);
+  const Gain pulled = of_numbers(pulled_bytes, facts, topology);
+  const bool all = topology.row_coding == RowCodingMode::kOn;
+  choice.row_keys = all || key.pays();
+  choice.pushed = (all && pushed.taken_ns > 0) || pushed.pays();
+  choice.pulled = facts.managed && ((all && pulled.taken_ns > 0) || pulled.pays());
+  if (all) {
+    choice.why = "row_coding is on";
+    return choice;
+  }
+  choice.why = "a row key would spare " + text_of(key);
+  if (pushed.taken_ns > 0) choice.why += ", the numbers of a row " + text_of(pushed);
+  choice.why += "; coded from " + cost::figure(kGainMin) + " times on";
+  return choice;
+}
+
+}  // namespace parallax

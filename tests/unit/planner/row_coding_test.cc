@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// When rows are coded: on slow links, and where there is something to spare.
+#include "planner/row_coding.h"
+
+#include <gtest/gtest.h>
+
+namespace parallax {
+namespace {
+
+VariableFacts table(uint64_t rows, uint64_t width, uint64_t rows_max) {
+  return {.name = "table",
+          .rows = rows,
+          .row_elements = width,
+          .rows_max = rows_max,
+          .element_bytes = 4,
+          .managed = true,
+          .ids_declared = true};
+}
+
+TopologyFacts hosts(uint64_t mbit, RowCodingMode mode = RowCodingMode::kAuto) {
+  TopologyFacts facts = {.hosts = 2, .ranks = 4, .row_coding = mode};
+  facts.costs.between.byte_ps = 8'000'000 / mbit;
+  return facts;
+}
+
+TEST(RowCoding, SlowLinksAlone) {
+  const VariableFacts wide = table(793470, 512, 2560);
+  for (const uint64_t mbit : {100u, 200u, 500u}) {
+    const RowCodingChoice choice = choose_row_coding(wide, hosts(mbit));
+    EXPECT_TRUE(choice.row_keys && choice.pushed && choice.pulled) << mbit << ": " << choice.why;
+  }
+  for (const uint64_t mbit : {10'000u, 100'000u}) {
+    const RowCodingChoice choice = choose_row_coding(wide, hosts(mbit));
+    EXPECT_FALSE(choice.row_keys || choice.pushed || choice.pulled) << mbit << ": " << choice.why;
+  }
+}
+
+TEST(RowCoding, RowKeysThatLieFarApartSpareLess) {
+  EXPECT_TRUE(choose_row_coding(table(4000, 16, 2560), hosts(700)).row_keys);
+  EXPECT_FALSE(choose_row_coding(table(4'000'000'000, 16, 10), hosts(700)).row_keys);
+}
+
+TEST(RowCoding, OfNumbersWithExponents) {
+  VariableFacts facts = table(1000, 16, 100);
+  facts.integer = true;
+  EXPECT_FALSE(choose_row_coding(facts, hosts(100)).pushed);
+  facts = table(1000, 16, 100);
+  facts.element_bytes = 8;
+  EXPECT_FALSE(choose_row_coding(facts, hosts(100)).pushed);
+  facts.pushed_bytes = 2;
+  EXPECT_TRUE(choose_row_coding(facts, hosts(100)).pushed);
+  EXPECT_FALSE(choose_row_coding(facts, hosts(100)).pulled) << "values of eight bytes";
+  facts.value_bytes = 2;
+  EXPECT_TRUE(choose_row_coding(facts, hosts(100)).pulled);
+  facts.managed = false;
+  EXPECT_FALSE(choose_row_coding(facts, hosts(100)).pulled) << "nobody pulls it";
+}
+
+TEST(RowCoding, ASettingGoesBeforeFigures) {
+  const VariableFacts wide = table(793470, 512, 2560);
+  const RowCodingChoice off = choose_row_coding(wide, hosts(10, RowCodingMode::kOff));
+  EXPECT_FALSE(off.row_keys || off.pushed || off.pulled);
+  EXPECT_EQ(off.why, "row_coding is off");
+  const RowCodingChoice on = choose_row_coding(wide, hosts(400'000, RowCodingMode::kOn));
+  EXPECT_TRUE(on.row_keys && on.pushed && on.pulled);
+}
+
+TEST(RowCoding, SaysItsFigures) {
+  const std::string why = choose_row_coding(table(1000, 16, 100), hosts(1000)).why;
+  EXPECT_NE(why.find("a row key would spare "), std::string::npos) << why;
+  EXPECT_NE(why.find(" ns of link for "), std::string::npos) << why;
+}
+
+}  // namespace
+}  // namespace parallax
