@@ -13,8 +13,8 @@ from report import BUSIEST, HEADERS, MEAN, RECEIVED, column, middle
 ID_BYTES = 4
 NUMBER_BYTES = {"f32": 4, "bf16": 2}
 # Of our contenders; peers' methods have formulas of their own names.
-FORMULA_OF = {"hybrid": "push_pull", "early-pull-off": "push_pull", "naive-ps": "naive_ps",
-              "ar": "replicated"}
+FORMULA_OF = {"hybrid": "push_pull", "early-pull-off": "push_pull", "coding-off": "push_pull",
+              "naive-ps": "naive_ps", "ar": "replicated"}
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def formula_bytes(step, hosts, ranks_per_host, rows):
         row = values + ID_BYTES
         sums = width * NUMBER_BYTES["f32"] + ID_BYTES  # gradients are widened before they are sent
         of_table = {
-            "push_pull": far * each.host * (sums + row),
-            "naive_ps": far * ranks_per_host * each.rank * (sums + row),
+            "push_pull": far * each.host * (sums - ID_BYTES + row),
+            "naive_ps": far * ranks_per_host * each.rank * (sums - ID_BYTES + row),
             "replicated": min((hosts - 1) * each.host * sums,
                               far * (each.host + each.world) * sums,
                               2 * far * count * (sums - ID_BYTES)),

@@ -12,7 +12,8 @@ are the way's time over ours in the same round, with 95% bounds. bench/METRICS.m
 
 Ours: "hybrid alloc" pulls, waits, computes, pushes, ends the step and waits; "hybrid fused" posts
 push, step_end, step_begin and the next pull together and computes behind them. "naive-ps": every
-rank sends for itself, no sum within the host; "ar": tables mirrored; "early-pull-off". Needs root.
+rank sends for itself, no sum within the host; "ar": tables mirrored; "early-pull-off";
+"coding-off": rows go as they are. Needs root.
 """
 import argparse
 import contextlib
@@ -46,7 +47,9 @@ OURS_DTYPES = ("f32", "bf16")
 PARTS = {"naive-ps": {"settings": {"PARALLAX_PLAN_MODE": "ps"}, "apart": True},
          "ar": {"settings": {"PARALLAX_PLAN_MODE": "ar"}},
          "early-pull-off": {"settings": {"PARALLAX_PLAN_MODE": "hybrid",
-                                         "PARALLAX_EARLY_PULL": "off"}}}
+                                         "PARALLAX_EARLY_PULL": "off"}},
+         "coding-off": {"settings": {"PARALLAX_PLAN_MODE": "hybrid",
+                                     "PARALLAX_ROW_CODING": "off"}}}
 NOT_HERE = {
     "ps": "with row ids alone it is hybrid's plan; --loss has both",
     "ps-lite": "no package has it, and this bench no program"}

@@ -155,6 +155,9 @@ def _our_ranks(setup, folder, name, *words, settings=None, apart=False):
             host = f"h{setup.host_of(rank)}" + f"r{rank}" * apart
             own.update(PARALLAX_HOST=host, PARALLAX_SECRET=secret,
                        PARALLAX_NET_DEVICE=setup.interface)
+        # Its gradients are zeros here, of which coding would leave nothing.
+        if any(getattr(step, "rule", "sgd") == "adagrad" for step in setup.steps):
+            own["PARALLAX_ROW_CODING"] = "off"
         return dict(own, **(settings or {}))
     os.makedirs(os.path.join(folder, "meet"), mode=0o700)
     return _ranks(setup, lambda rank: [program, folder, str(rank), str(setup.world), *words],

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <cstring>
+#include <random>
 #include <sstream>
 #include <thread>
 #include <unordered_map>
@@ -31,6 +31,15 @@ std::vector<int64_t> ids_of(const SparseStep& step, size_t table, uint32_t rank,
 // Small whole numbers: every sum is exact, in any order.
 float gradient_of(uint32_t rank, uint64_t id_at, uint64_t column) {
   return static_cast<float>(1 + (id_at * 7 + column * 3 + rank * 5) % 7);
+}
+
+// As gradients are: so that what is sent takes as many bits as theirs, where it is coded.
+std::vector<float> noise_of(uint32_t rank, size_t count) {
+  std::mt19937 random(rank + 1);
+  std::normal_distribution<float> normal(0, 0.01F);
+  std::vector<float> noise(count);
+  for (float& each : noise) each = normal(random);
+  return noise;
 }
 
 void fill_gradients(const SparseStep& step, uint32_t rank, float* gradients) {
@@ -127,6 +136,22 @@ Oracle::Oracle(const SparseStep& step, uint32_t rank, uint32_t world) : step_(st
   state_.resize(values);
 }
 
+uint64_t Oracle::take(std::span<const float> values) {
+  std::vector<bool> known(all_.size());
+  uint64_t wrong = 0;
+  const float* value = values.data();
+  for (const uint32_t of : row_of_) {
+    const Row& row = all_[of];
+    float* const here = &rows_[row.first];
+    if (!known[of]) std::copy_n(value, row.width, here);
+    known[of] = true;
+    for (uint64_t column = 0; column < row.width; ++column, ++value) {
+      if (!(*value == here[column])) ++wrong;
+    }
+  }
+  return wrong;
+}
+
 void Oracle::apply() {
   for (const auto& row : all_) {
     update(step_.rule, &rows_[row.first], &state_[row.first], &sums_[row.first], row.width);
@@ -166,19 +191,29 @@ uint64_t Sparse::check(const std::string& variant, const std::string& words) {
   fill_gradients(step_, rank_, buffers_.gradients.data());
   is_new_ = known_.insert(variant).second;
   run(batches_->ids(0), batches_->ids(is_new_ ? 1 : 0));
-  uint64_t wrong = oracle->count_wrong(looked_up());
+  uint64_t wrong = step_.rule == Rule::kSgd ? oracle->take(looked_up())
+                                            : oracle->count_wrong(looked_up());
   oracle->apply();
-  refill();
+  // Gradients of zeros leave the tables as they are.
+  std::fill(buffers_.gradients.begin(), buffers_.gradients.end(), 0.0F);
   // Once with other ids between: what is given for some must not go to the next step's.
   if (is_new_) run(batches_->ids(1), batches_->ids(0));
   run(batches_->ids(0), batches_->ids((steps_ + 1) % batches_->count()));
   wrong += oracle->count_wrong(looked_up());
+  refill();
   return wrong;
 }
 
-// Gradients of zeros leave the tables as they are.
+// Of Adagrad zeros: what its sums of squares are then, the oracle cannot see.
 void Sparse::refill() {
-  std::memset(buffers_.gradients.data(), 0, buffers_.gradients.size_bytes());
+  if (step_.rule != Rule::kSgd) {
+    std::fill(buffers_.gradients.begin(), buffers_.gradients.end(), 0.0F);
+    return;
+  }
+  if (noise_.size() != buffers_.gradients.size()) {
+    noise_ = noise_of(rank_, buffers_.gradients.size());
+  }
+  std::copy(noise_.begin(), noise_.end(), buffers_.gradients.begin());
 }
 
 Took Sparse::iterate() {

@@ -80,6 +80,9 @@ class Batches {
 class Oracle {
  public:
   Oracle(const SparseStep& step, uint32_t rank, uint32_t world);
+  // What was looked up for batch 0 before anything was given, of SGD: any numbers, but the same for
+  // the same row. How many are not.
+  uint64_t take(std::span<const float> values);
   // All ranks give what fill_gradients() wrote, for batch 0.
   void apply();
   // How many of the numbers that were looked up for batch 0 are wrong.
@@ -133,6 +136,7 @@ class Sparse : public Contender {
   std::set<std::string> known_;  // variants that have come with these tables
   bool is_new_ = false;
   Buffers buffers_;
+  std::vector<float> noise_;
   uint64_t steps_ = 0;
 };
 
