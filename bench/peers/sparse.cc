@@ -191,8 +191,8 @@ uint64_t Sparse::check(const std::string& variant, const std::string& words) {
   fill_gradients(step_, rank_, buffers_.gradients.data());
   is_new_ = known_.insert(variant).second;
   run(batches_->ids(0), batches_->ids(is_new_ ? 1 : 0));
-  uint64_t wrong = step_.rule == Rule::kSgd ? oracle->take(looked_up())
-                                            : oracle->count_wrong(looked_up());
+  uint64_t wrong =
+      step_.rule == Rule::kSgd ? oracle->take(looked_up()) : oracle->count_wrong(looked_up());
   oracle->apply();
   // Gradients of zeros leave the tables as they are.
   std::fill(buffers_.gradients.begin(), buffers_.gradients.end(), 0.0F);

@@ -114,30 +114,15 @@ void RowExchange::lay_out(Arena& arena) {
     }
     if (reduces_) lay_out_total(arena, buffer);
   }
-  if (reduces_ && !one_host()) intake_.lay_out(arena, rows_max_of_sources());
+  if (reduces_ && !one_host()) intake_.lay_out(arena);
   returned_.lay_out(arena);
 }
 
-uint64_t RowExchange::summed_rows() const {
-  return algorithm_.up == ReduceTo::kOwner ? partition_.rows_owned(columns_.rank())
-                                           : host_rows_.column_rows();
-}
-
-// By the ranks of each host, which may differ.
-std::vector<uint64_t> RowExchange::rows_max_of_sources() const {
-  std::vector<uint64_t> most;
-  for (const uint32_t source : sources_) {
-    const size_t ranks = columns_.map().ranks_of[columns_.host_of(source)].size();
-    most.push_back(std::min(summed_rows(), options_.rows_max * ranks));
-  }
-  return most;
-}
-
 void RowExchange::lay_out_total(Arena& arena, StepBuffer& buffer) {
-  const uint64_t rows_max = std::min(summed_rows(), options_.rows_max * columns_.world());
+  const uint64_t rows_max = std::min(intake_.rows_summed(), options_.rows_max * columns_.world());
   buffer.total.lay_out(arena, {.sources = static_cast<uint32_t>(sources_.size()),
                                .rows_max = rows_max,
-                               .rows_max_of = rows_max_of_sources(),
+                               .rows_max_of = intake_.rows_max_of_hosts(),
                                .row_elements = static_cast<uint32_t>(partition_.row_elements()),
                                .ordered = options_.ordered,
                                .sum = options_.sum});

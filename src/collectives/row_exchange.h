@@ -81,8 +81,6 @@ class RowExchange final : public Exchange, private HostRows::User {
   void found_census();
   void lay_out(Arena& arena);
   void lay_out_total(Arena& arena, StepBuffer& buffer);
-  uint64_t summed_rows() const;  // here, over hosts, at most
-  std::vector<uint64_t> rows_max_of_sources() const;
   [[nodiscard]] bool on_host_reduce(uint32_t from, const Section& section);
   [[nodiscard]] bool on_arrived(uint32_t from, const Section& section);
   [[nodiscard]] bool on_census(uint32_t from, const Section& section);

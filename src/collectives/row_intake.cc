@@ -25,13 +25,27 @@ RowIntake::RowIntake(const Columns& columns, const Partition& partition, const H
       to_(to),
       dtype_(options.wire == ExchangeOptions::kSumsOwn ? dtype_of(options.sum) : options.wire) {}
 
-void RowIntake::lay_out(Arena& arena, std::span<const uint64_t> rows_max) {
+uint64_t RowIntake::rows_summed() const {
+  return to_ == ReduceTo::kOwner ? partition_.rows_owned(columns_.rank())
+                                 : host_rows_.column_rows();
+}
+
+std::vector<uint64_t> RowIntake::rows_max_of_hosts() const {
+  std::vector<uint64_t> most;
+  for (const auto& ranks : columns_.map().ranks_of) {
+    most.push_back(std::min(rows_summed(), options_.rows_max * ranks.size()));
+  }
+  return most;
+}
+
+void RowIntake::lay_out(Arena& arena) {
   if (widens()) {
     const size_t row_bytes = bytes_of_sum(options_.sum) * partition_.row_elements();
     widened_ = arena.take<std::byte>(std::max<size_t>(kWidenedBytes / row_bytes, 1) * row_bytes);
   }
   if (options_.pulled != nullptr) {
-    listed_ = arena.take<uint32_t>(*std::max_element(rows_max.begin(), rows_max.end()));
+    const std::vector<uint64_t> most = rows_max_of_hosts();
+    listed_ = arena.take<uint32_t>(*std::max_element(most.begin(), most.end()));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "aggregate/accumulator.h"
 #include "base/arena.h"
@@ -26,8 +27,10 @@ class RowIntake {
   RowIntake(const Columns& columns, const Partition& partition, const HostRows& host_rows,
             const ExchangeOptions& options, ReduceTo to);
 
-  // `rows_max`: by source.
-  void lay_out(Arena& arena, std::span<const uint64_t> rows_max);
+  void lay_out(Arena& arena);
+  // Rows of the variable that are summed here; and of them, by host, those that its ranks may give.
+  uint64_t rows_summed() const;
+  std::vector<uint64_t> rows_max_of_hosts() const;
   // What rows travel as.
   uint32_t dtype() const { return dtype_; }
   // False: not what a source may send.

@@ -59,6 +59,14 @@ nlohmann::json late_json(const LateRank& late, const Columns& columns) {
           {"steps", late.steps}};
 }
 
+nlohmann::json wire_json(const std::string& name, const VariableTraffic& wire) {
+  return {{"name", name},
+          {"wire_sent_bytes", wire.sent_bytes},
+          {"wire_placed_bytes", wire.placed_bytes},
+          {"wire_spared_bytes", wire.spared_bytes},
+          {"wire_received_bytes", wire.received_bytes}};
+}
+
 }  // namespace
 
 std::string Reports::stats_json() const {
@@ -77,13 +85,9 @@ std::string Reports::stats_json() const {
     const VariableTraffic& wire = parts_.traffic.variable(number);
     all.reserved_bytes += memory.reserved_bytes;
     all.touched_bytes += memory.touched_bytes;
-    variables.push_back({{"name", runtime.variable->name},
-                         {"wire_sent_bytes", wire.sent_bytes},
-                         {"wire_placed_bytes", wire.placed_bytes},
-                         {"wire_spared_bytes", wire.spared_bytes},
-                         {"wire_received_bytes", wire.received_bytes},
-                         {"memory_reserved_bytes", memory.reserved_bytes},
-                         {"memory_touched_bytes", memory.touched_bytes}});
+    variables.push_back(wire_json(runtime.variable->name, wire));
+    variables.back()["memory_reserved_bytes"] = memory.reserved_bytes;
+    variables.back()["memory_touched_bytes"] = memory.touched_bytes;
     if (memory.device_bytes == 0) continue;
     variables.back()["memory_device"] = memory.device;
     variables.back()["memory_device_bytes"] = memory.device_bytes;

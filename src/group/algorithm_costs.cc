@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "planner/choice.h"
+#include "planner/row_coding.h"
 
 namespace parallax {
 
@@ -37,6 +38,17 @@ DenseShape dense_shape_of(const Group& group, const VariableRuntime& runtime, Me
                                                           .held = !runtime.variable->managed()});
 }
 
+void choose_codings(const Group& group) {
+  if (group.columns().host_count() == 1) return;
+  for (const uint32_t number : group.with_ids()) {
+    VariableRuntime& runtime = group.runtime(number);
+    const RowCodingChoice choice = choose_row_coding(runtime.facts, group.topology());
+    runtime.codings = {.asked = {.row_keys = choice.row_keys},
+                       .answered = {.numbers = choice.pulled},
+                       .pushed = {.row_keys = choice.row_keys, .numbers = choice.pushed}};
+  }
+}
+
 bool choices_open(const Group& group, std::span<const Variable* const> newest) {
   const auto added = newest_of(group, newest);
   return std::any_of(added.begin(), added.end(), [&group](const auto& runtime) {
@@ -57,7 +69,7 @@ Status use_costs(Group& group, const CostConstants& constants,
   std::vector<const DenseAlgorithm*> before;
   for (const auto& runtime : added) before.push_back(algorithm_of(*runtime));
   group.algorithms().use(constants);
-  group.choose_codings();
+  choose_codings(group);
   *changed = false;
   for (size_t i = 0; i < added.size(); ++i) {
     VariableRuntime& runtime = *added[i];

@@ -21,6 +21,9 @@ DenseShape dense_shape_of(const Group& group, const VariableRuntime& runtime, Me
 // another.
 bool choices_open(const Group& group, std::span<const Variable* const> newest);
 
+// What of its rows this rank codes on their way to other hosts, by what is known now.
+void choose_codings(const Group& group);
+
 // What all ranks have agreed on, before any step has these variables. *changed: some go another way
 // than they were laid out for, at every rank alike. LIMIT.
 Status use_costs(Group& group, const CostConstants& constants,

@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "collectives/host_rows.h"
+#include "group/algorithm_costs.h"
 #include "group/step_window.h"
-#include "planner/row_coding.h"
 
 namespace parallax {
 
@@ -37,9 +37,7 @@ Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Com
       staging_(std::make_unique<HostStaging>(columns_, outbox.lending())),
       scratch_(std::make_unique<RowScratch>()),
       table_memory_(columns_, outbox.lending()),
-      pulls_(columns_, outbox,
-             options_.early_pull ? options_.early_bytes_min : PullExchange::kNeverEarly,
-             options_.staleness, scratch_.get()) {}
+      pulls_(columns_, outbox, options_.early_bytes_min, options_.staleness, scratch_.get()) {}
 
 std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Method method) const {
   // Until they are applied, which is then done in the pass that has asked whether they can be read.
@@ -142,7 +140,7 @@ Status Group::add(std::span<const Variable* const> variables, uint64_t finished)
   const bool bounded = options_.memory_max_bytes != 0;
   const bool stages = entries_->usable() && outbox_.lending().may_be_written() && !bounded;
   if (stages && has_shared_sum(added)) staging_->add_slab(kSlabBytes);
-  choose_codings();
+  choose_codings(*this);
   const Plan plan = initial_plan(facts(), topology(), options_.plan_mode);
   for (const auto& each : added) {
     VariableRuntime& runtime = *each;
@@ -361,17 +359,6 @@ std::vector<VariableFacts> Group::facts() const {
   std::vector<VariableFacts> facts;
   for (const auto& runtime : runtimes_) facts.push_back(runtime->facts);
   return facts;
-}
-
-void Group::choose_codings() {
-  if (columns_.host_count() == 1) return;
-  for (const uint32_t number : with_ids_) {
-    VariableRuntime& each = runtime(number);
-    const RowCodingChoice choice = choose_row_coding(each.facts, topology());
-    each.codings = {.asked = {.row_keys = choice.row_keys},
-                    .answered = {.numbers = choice.pulled},
-                    .pushed = {.row_keys = choice.row_keys, .numbers = choice.pushed}};
-  }
 }
 
 Plan Group::plan() const {

@@ -39,6 +39,7 @@ namespace parallax {
 // Rows of so many bytes are answered early by a message of their own. A guess from below: it is
 // what a link of 10 Gbit/s takes 13 us for, and less fills no link while a step is decided.
 inline constexpr uint64_t kEarlyBytesMin = 16 * 1024;
+inline constexpr uint64_t kNeverEarly = PullExchange::kNeverEarly;
 
 struct GroupOptions {
   parallax_plan_mode_t plan_mode = PARALLAX_PLAN_AUTO;
@@ -50,8 +51,8 @@ struct GroupOptions {
   std::function<std::vector<Footprint>()> other_footprints = {};
   uint32_t marker_hosts_max = kMarkerHostsMax;
   bool boards = true;  // where the transport has any; the same on all ranks
-  RowCodingMode row_coding = RowCodingMode::kAuto;  // the same
-  bool early_pull = true;  // a rank's own choice; and from how many bytes, as PullExchange has it
+  // A rank's own choices; the latter as PullExchange has it.
+  RowCodingMode row_coding = RowCodingMode::kAuto;
   uint64_t early_bytes_min = kEarlyBytesMin;
   OpenDevices devices = {};  // for tables in their memory; none: there are no devices
   uint32_t staleness = 0;    // as StepWindow has it; the same on all ranks
@@ -128,8 +129,6 @@ class Group {
   }
   std::vector<VariableFacts> facts() const;
   Plan plan() const;
-  // What of the variables' rows this rank codes, by what is known now.
-  void choose_codings();
 
   std::unique_ptr<Exchange> new_exchange(const VariableRuntime& runtime, Method method) const;
   // Who chooses the algorithms of elements.

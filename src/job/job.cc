@@ -322,8 +322,7 @@ Status Job::start_engine() {
   PARALLAX_LOG(kDebug, kInit, "bind: " + binding_.report().dump());
   PARALLAX_LOG(kDebug, kInit, "waiting: " + spin_report(spin_).dump());
   Binding& binding = binding_.binding();
-  // Arenas that are reserved in this scope lie on the rank's NUMA nodes.
-  const Binding::Scope memory(binding);
+  const Binding::Scope memory(binding);  // arenas reserved in it lie on the rank's NUMA nodes
   // First, since compute threads wake it.
   progress_ = std::make_unique<Progress>(*transport_, clock_, binding);
   const size_t local_ranks = hosts_.ranks_of[hosts_.host_of[options_.rank]].size();
@@ -358,7 +357,7 @@ Status Job::start_engine() {
           .machine = machine_memory(),
           .boards = has_boards_,
           .row_coding = static_cast<RowCodingMode>(setting("row_coding").number),
-          .early_pull = setting("early_pull").number == 0,
+          .early_bytes_min = setting("early_pull").number == 0 ? kEarlyBytesMin : kNeverEarly,
           .staleness = staleness_of(options_),
           .devices = opener(),
           .memory_around = [this](const void* address) { return buffers_.around(address); },

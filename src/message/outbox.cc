@@ -32,6 +32,42 @@ uint64_t listed_rows_that_fit(const Send& send, size_t room) {
   return fit;
 }
 
+// Of so many items that are packed next: row keys, or bits; and what each takes behind these.
+size_t bytes_before_numbers(const Send& send, uint64_t count) {
+  switch (send.header.encoding) {
+    case Encoding::kIds:
+    case Encoding::kRows:
+      return count * sizeof(uint32_t);
+    case Encoding::kListedRows:
+      return bytes_of_bits(send, count);
+    default:
+      return 0;
+  }
+}
+size_t bytes_of_item(const Send& send) {
+  switch (send.header.encoding) {
+    case Encoding::kBytes:
+      return 1;
+    case Encoding::kDense:
+      return send.format.element_bytes;
+    case Encoding::kIds:
+      return 0;
+    default:
+      return send.row_bytes();
+  }
+}
+
+// A section that was just written, as it may be coded.
+PlainSection plain_section(const Send& send, const SectionHeader& header,
+                           const std::byte* payload) {
+  const bool has_row_keys = header.encoding == Encoding::kRows || header.encoding == Encoding::kIds;
+  PlainSection plain = {.payload = {payload, header.payload_bytes}};
+  plain.before_bytes = bytes_before_numbers(send, header.count);
+  if (has_row_keys) plain.row_keys = {send.rows.row_keys + send.packed, header.count};
+  if (header.encoding != Encoding::kIds) plain.number_bytes = send.format.element_bytes;
+  return plain;
+}
+
 uint64_t items_that_fit(const Send& send, size_t room) {
   const size_t row_bytes = send.row_bytes();
   switch (send.header.encoding) {
@@ -75,7 +111,7 @@ Status Outbox::start(uint32_t epoch) {
   PARALLAX_CHECK(buffer_bytes >= kMessageBytesMin);
   PARALLAX_RETURN_IF_ERROR(
       arena_.reserve((kBufferCount + 1) * Arena::bytes_for<std::byte>(buffer_bytes)));
-  coded_ = arena_.take<std::byte>(buffer_bytes);
+  coder_.reserve(arena_.take<std::byte>(buffer_bytes));
   for (uint32_t i = 0; i < kBufferCount; ++i) {
     buffers_.emplace_back().bytes = arena_.take<std::byte>(buffer_bytes);
     free_buffers_.push_back(kBufferCount - 1 - i);
@@ -337,7 +373,14 @@ void Outbox::fill(Peer& to, SendBuffer& buffer) {
     if (send.written) return pack_written(to.rank, send, buffer);
     if (send.lent.buffer != 0) return pack_lent(to.rank, send, buffer);
     if (places(to.rank, send)) return pack_piece(send, to.rank, buffer);
-    return send.coding.any() ? pack_coded(to.rank, send, buffer) : pack(to.rank, send, buffer);
+    while (true) {
+      const uint64_t before = send.packed;
+      if (pack(to.rank, send, buffer)) return true;
+      // What coding has spared is room for more of the same.
+      const size_t room = buffer.bytes.size() - buffer.message_bytes;
+      const bool more = send.coding.any() && send.packed > before;
+      if (!more || room < buffer.bytes.size() / 8) return false;
+    }
   };
   while (!to.control.empty()) {
     if (!pack_next(*to.control.front())) return;
@@ -367,32 +410,11 @@ bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
   const bool finished = fit == left;
   // Last and contributed are said by the last section alone, a pull's dtype by every one.
   if (!finished) header.flags &= kSectionKeptFlags;
-  const size_t row_bytes = send.row_bytes();
-  switch (header.encoding) {
-    case Encoding::kBytes:
-      header.payload_bytes = header.count;
-      break;
-    case Encoding::kDense:
-      header.payload_bytes = header.count * send.format.element_bytes;
-      break;
-    case Encoding::kIds:
-      header.payload_bytes = header.count * static_cast<uint32_t>(sizeof(uint32_t));
-      break;
-    case Encoding::kRows:
-      header.payload_bytes = static_cast<uint32_t>(fit * (sizeof(uint32_t) + row_bytes));
-      break;
-    case Encoding::kValues:
-      header.payload_bytes = static_cast<uint32_t>(fit * row_bytes);
-      break;
-    case Encoding::kListedRows:
-      header.first = fit > 0 ? send.rows.row_keys[send.packed] : 0;
-      header.payload_bytes = static_cast<uint32_t>(bytes_of_bits(send, fit) + fit * row_bytes);
-      break;
-    case Encoding::kPlaced:  // pack_piece()
-    case Encoding::kLent:    // pack_lent()
-    case Encoding::kEncodingCount:
-      break;
+  if (header.encoding == Encoding::kListedRows && fit > 0) {
+    header.first = send.rows.row_keys[send.packed];
   }
+  header.payload_bytes =
+      static_cast<uint32_t>(bytes_before_numbers(send, fit) + fit * bytes_of_item(send));
   std::byte* out = buffer.bytes.data() + buffer.used;
   buffer.used += sizeof header;
   if (sends_in_place(to, send, header.payload_bytes, buffer)) {
@@ -401,7 +423,12 @@ bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
     buffer.segments[buffer.segment_count++] = {from, header.payload_bytes};
   } else {
     write_payload(send, fit, out + sizeof header);
-    if (send.coding.any() && fit > 0) code(to, send, &header, out + sizeof header);
+    const size_t plain_bytes = header.payload_bytes;
+    if (send.coding.any() && fit > 0 &&
+        coder_.code(plain_section(send, header, out + sizeof header), send.coding, &header,
+                    out + sizeof header)) {
+      observer_.on_section_coded(to, header, plain_bytes - header.payload_bytes);
+    }
     buffer.used += header.payload_bytes;
   }
   std::memcpy(out, &header, sizeof header);

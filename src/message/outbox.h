@@ -150,8 +150,6 @@ class Outbox {
   bool pump_peer(Peer& peer);
   void fill(Peer& peer, SendBuffer& buffer);
   bool pack(uint32_t to, Send& send, SendBuffer& buffer);
-  void code(uint32_t to, const Send& send, SectionHeader* header, std::byte* payload);
-  bool pack_coded(uint32_t to, Send& send, SendBuffer& buffer);
   bool sends_in_place(uint32_t to, const Send& send, size_t payload_bytes,
                       const SendBuffer& buffer) const;
   static void close_run(SendBuffer& buffer);
@@ -172,7 +170,7 @@ class Outbox {
   uint32_t epoch_ = 0;
   Arena arena_;
   std::vector<SendBuffer> buffers_;
-  std::span<std::byte> coded_;  // a payload, before it is written over what it was
+  SectionCoder coder_;
   std::vector<uint32_t> free_buffers_;
   std::unordered_map<uint32_t, std::unique_ptr<Peer>> peers_;  // those it has talked to
   std::vector<Peer*> ready_, ready_next_;

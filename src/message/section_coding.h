@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -57,6 +58,27 @@ struct PlainSection {
 // room for as much as the plain one takes.
 std::span<const std::byte> code_section(const PlainSection& section, SectionCoding coding,
                                         std::span<std::byte> out);
+
+// Writes coded sections over plain ones, which were packed just now. One owner.
+class SectionCoder {
+ public:
+  // `room`: for as much as a payload takes.
+  void reserve(std::span<std::byte> room) { room_ = room; }
+
+  // Whether that section is coded now: its header says so, and how much it takes.
+  bool code(const PlainSection& section, SectionCoding coding, SectionHeader* header,
+            std::byte* payload) const {
+    const std::span<const std::byte> coded = code_section(section, coding, room_);
+    if (coded.empty()) return false;
+    std::memcpy(payload, coded.data(), coded.size());
+    header->flags |= kSectionCoded;
+    header->payload_bytes = static_cast<uint32_t>(coded.size());
+    return true;
+  }
+
+ private:
+  std::span<std::byte> room_;
+};
 
 // Lays coded sections out as they were. One owner; the next one takes over the memory of the last.
 class SectionDecoder {

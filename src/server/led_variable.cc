@@ -21,12 +21,13 @@ uint64_t kept_keys_max(const Columns& columns, const Partition& partition, uint6
 }
 
 LedVariable::LedVariable(const Columns& columns, const Partition& partition, uint64_t rows_max,
-                         uint32_t master, RowScratch* scratch)
+                         uint32_t master, RowScratch* scratch, const RowCodings* codings)
     : columns_(columns),
       partition_(partition),
       rows_max_(rows_max),
       master_(master),
-      scratch_(scratch) {}
+      scratch_(scratch),
+      codings_(codings) {}
 
 bool LedVariable::owned_by(uint32_t rank) const {
   return by_rows() ? partition_.rows_owned(rank) > 0 : partition_.range_of(rank).count > 0;
@@ -140,7 +141,7 @@ bool LedVariable::gives() const {
   });
 }
 
-bool LedVariable::take(HostList& list, uint64_t step, Order order) {
+bool LedVariable::take(HostList& list, uint64_t step, bool together) {
   if (step_ != step) {
     if (due_ > 0) return false;
     begin(step, list.dtype);
@@ -149,7 +150,7 @@ bool LedVariable::take(HostList& list, uint64_t step, Order order) {
   list.form = first_serves ? kFirst : kMaster;
   several_dtypes_ = several_dtypes_ || list.dtype != dtype_wanted_;
   if (by_rows()) {
-    if (list.taken < list.count) take_rows(list, order);
+    if (list.taken < list.count) take_rows(list, together);
     if (fresh_count_ == 0) return true;
   } else if (elements_[list.form].asked) {
     return true;
@@ -160,7 +161,7 @@ bool LedVariable::take(HostList& list, uint64_t step, Order order) {
   return true;
 }
 
-void LedVariable::take_rows(HostList& list, Order order) {
+void LedVariable::take_rows(HostList& list, bool together) {
   HeldRows& held = rows_[list.form];
   const uint32_t taken_before = list.taken;
   fresh_count_ = 0;
@@ -184,12 +185,12 @@ void LedVariable::take_rows(HostList& list, Order order) {
       },
       offsets_, grouped_);
   for (uint32_t i = 0; i < fresh_count_; ++i) list.asked[i] = held.row_key(fresh_[grouped_[i]]);
-  if (order.sorted && scratch_ != nullptr) sort_asked(list);
+  if (coding().row_keys && scratch_ != nullptr) sort_asked(list);
   const auto fresh = fresh_.first(fresh_count_);
-  fresh_together_ = order.together && std::adjacent_find(fresh.begin(), fresh.end(),
-                                                         [](uint32_t slot, uint32_t next) {
-                                                           return next != slot + 1;
-                                                         }) == fresh.end();
+  fresh_together_ =
+      together && std::adjacent_find(fresh.begin(), fresh.end(), [](uint32_t slot, uint32_t next) {
+                    return next != slot + 1;
+                  }) == fresh.end();
   if (fresh_together_ && fresh_count_ > 0) gather_slots(list, taken_before);
 }
 

@@ -21,6 +21,7 @@
 #include "base/arena.h"
 #include "base/byte_range.h"
 #include "base/number.h"
+#include "message/section_coding.h"
 #include "message/wire.h"
 #include "server/answer_progress.h"
 #include "server/held_rows.h"
@@ -69,10 +70,10 @@ class LedVariable {
     bool answered = true;
   };
 
-  // `scratch`: by which what owners are asked for is put in the order of row keys where that is to
-  // be coded; null: it is not.
+  // `scratch`: by which what owners are asked for is put in the order of row keys where these are
+  // coded. Null: it is not, and nothing is.
   LedVariable(const Columns& columns, const Partition& partition, uint64_t rows_max,
-              uint32_t master, RowScratch* scratch = nullptr);
+              uint32_t master, RowScratch* scratch = nullptr, const RowCodings* codings = nullptr);
   void lay_out(Arena& memory);
 
   // This rank leads a column that has an owner of it.
@@ -86,12 +87,7 @@ class LedVariable {
 
   // All of a rank's list is here. False: what is under way must be answered first; call again.
   // `together`: what one owner is asked for lies together in memory, where that can be.
-  // `sorted`: by row key.
-  struct Order {
-    bool together = false, sorted = false;
-  };
-  [[nodiscard]] bool take(HostList& list, uint64_t step, Order order);
-  [[nodiscard]] bool take(HostList& list, uint64_t step) { return take(list, step, Order()); }
+  [[nodiscard]] bool take(HostList& list, uint64_t step, bool together = false);
   // What an owner is now asked for, of those who have any of it; and then that all were.
   struct Ask {
     uint32_t first = 0, count = 0;  // of HostList::asked; dense: count 1 for all that it has
@@ -129,6 +125,9 @@ class LedVariable {
   // Of my column's elements, those of owners before this one.
   uint64_t elements_before(uint32_t owner) const;
 
+  // Of what owners of another host are asked.
+  SectionCoding coding() const { return codings_ == nullptr ? SectionCoding() : codings_->asked; }
+
   // What owners were asked for in a step, and have answered, by place in the column.
   const PulledKeys& asked_keys() const { return asked_keys_; }
 
@@ -163,7 +162,7 @@ class LedVariable {
   Asked& asked_of(uint32_t owner) const { return asked_[columns_.place_in_column(owner)]; }
   [[nodiscard]] bool add_rows(HostList& list, const Section& section);
   void begin(uint64_t step, uint32_t dtype);
-  void take_rows(HostList& list, Order order);
+  void take_rows(HostList& list, bool together);
   void sort_asked(HostList& list);
   void gather_slots(HostList& list, uint32_t taken_before);
   [[nodiscard]] static bool may_be_placed(const Asked& asked, const Section& section);
@@ -175,6 +174,7 @@ class LedVariable {
   const uint64_t rows_max_;
   const uint32_t master_;  // the dtype that its tables keep
   RowScratch* const scratch_;
+  const RowCodings* const codings_;
   std::vector<uint32_t> owners_;  // of my column, those that have any of it
   std::vector<HostList> lists_;   // by local rank
   std::span<Asked> asked_;        // by place in the column

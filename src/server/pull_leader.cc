@@ -124,10 +124,7 @@ bool PullLeader::ask(uint32_t local) {
     LedVariable::HostList& list = variable.led.list(local);
     // Of another step: what is held goes, once nobody is given it any more.
     if (several_steps_ && variable.led.step() != pull.step && variable.led.gives()) return false;
-    const LedVariable::Order order = {
-        .together = remote_writes() != nullptr,
-        .sorted = variable.codings != nullptr && variable.codings->asked.row_keys};
-    if (!variable.led.take(list, pull.step, order)) return false;
+    if (!variable.led.take(list, pull.step, remote_writes() != nullptr)) return false;
     ask_owners(variable, list);
     if (variable.led.complete(list)) --pull.left;
   }
@@ -148,9 +145,7 @@ void PullLeader::ask_owners(PulledVariable& variable, LedVariable::HostList& lis
     // Ahead of pushes: what they are for is needed later.
     send.ahead = true;
     if (rows) {
-      if (variable.codings != nullptr && columns_.host_of(owner) != columns_.host()) {
-        send.coding = variable.codings->asked;
-      }
+      if (columns_.host_of(owner) != columns_.host()) send.coding = variable.led.coding();
       send.rows.row_keys = &list.asked[ask.first];
       send.count = ask.count;
       variable.pulled[list.step & 1] += ask.count;

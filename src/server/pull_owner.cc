@@ -225,8 +225,9 @@ Send PullOwner::new_answer(const PulledVariable& variable, uint32_t host) const 
                  .convert = converter(variable.master, asked.dtype)};
   send.rows.row_elements = static_cast<uint32_t>(variable.partition.row_elements());
   send.ahead = !asked.behind;
-  if (variable.codings != nullptr && host != columns_.host()) {
-    send.coding.numbers = variable.codings->answered.numbers && may_be_coded(asked.dtype);
+  const RowCodings* const codings = variable.lists.codings;
+  if (codings != nullptr && host != columns_.host()) {
+    send.coding.numbers = codings->answered.numbers && may_be_coded(asked.dtype);
   }
   return send;
 }

@@ -16,9 +16,10 @@ PulledVariable::PulledVariable(uint32_t number, const Columns& all, const Variab
       master(variable.stored_dtype()),
       on_device(variable.table_memory != PARALLAX_MEMORY_HOST),
       scratch(shared_scratch),
-      codings(row_codings),
       places(all.host_count() == 1 ? all.world() : 0),
-      led(all, owned, rows_max, master, shared_scratch) {}
+      led(all, owned, rows_max, master, shared_scratch, row_codings) {
+  lists.codings = row_codings;
+}
 
 size_t PulledVariable::needed_bytes(const Columns& all, const Variable& variable,
                                     const Partition& owned) {

@@ -158,11 +158,10 @@ struct PulledVariable {
   const Columns& columns;
   const Partition& partition;
   const uint64_t rows_max;
-  const uint32_t master;      // the dtype that its tables keep
-  const bool on_device;       // its table
-  RowScratch* const scratch;  // by which the ids of a pull are coalesced; null: by its own index
-  const RowCodings* const codings;  // null: nothing is coded
-  const Table* table = nullptr;     // the shard that this rank holds; null while it holds none
+  const uint32_t master;         // the dtype that its tables keep
+  const bool on_device;          // its table
+  RowScratch* const scratch;     // by which the ids of a pull are coalesced; null: by its own index
+  const Table* table = nullptr;  // the shard that this rank holds; null while it holds none
   Arena arena;
   // source
   RowCoalescer coalescer;
@@ -184,7 +183,8 @@ struct PulledVariable {
     // The short ones of all hosts, one after the other: of many hosts most ask for little, and a
     // page for each would be most of what this rank holds.
     std::span<uint32_t> few;
-    PulledKeys row_keys;  // of a step, by host
+    PulledKeys row_keys;                  // of a step, by host
+    const RowCodings* codings = nullptr;  // of answers; null: none
   } lists;
   std::span<std::byte> staged_range;  // of a dense table on a device: what lies here
 

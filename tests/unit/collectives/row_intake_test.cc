@@ -34,7 +34,7 @@ class RowIntakeTest : public testing::Test, public PulledLists, public HostRows:
     intake_.emplace(columns_, partition_, *host_rows_, options_, ReduceTo::kOwner);
     const std::vector<uint64_t> rows_max = {12, 12};
     const auto lay_out = [&](Arena& arena) {
-      intake_->lay_out(arena, rows_max);
+      intake_->lay_out(arena);
       keys_.lay_out(arena, rows_max);
       total_.lay_out(arena,
                      {.sources = 2, .rows_max = 24, .source_rows_max = 12, .row_elements = kWidth});
