@@ -13,40 +13,19 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "aggregate/row_index.h"
 #include "aggregate/row_kernels.h"
 #include "aggregate/row_scratch.h"
+#include "aggregate/row_slice.h"
 #include "base/arena.h"
 #include "base/check.h"
 #include "base/vector_code.h"
 #include "variable/partition.h"
 
 namespace parallax {
-
-// The row ids of a slice, of either width; id -1 is padding. Both null: row i has id i, as in a
-// dense slice.
-struct RowIds {
-  const int64_t* wide = nullptr;
-  const int32_t* narrow = nullptr;
-  int64_t at(uint64_t i) const {
-    if (wide != nullptr) return wide[i];
-    return narrow != nullptr ? narrow[i] : static_cast<int64_t>(i);
-  }
-};
-inline constexpr int64_t kPaddingId = -1;
-
-// A slice's rows as the caller has them.
-struct RowValues {
-  const std::byte* rows = nullptr;  // null: ids alone
-  uint32_t dtype = PARALLAX_F32;
-};
-struct RowSlice {
-  RowIds ids;
-  uint32_t count = 0;
-  RowValues values;
-};
 
 struct RowCoalescerOptions {
   uint64_t rows_max = 0;
@@ -122,6 +101,22 @@ class RowCoalescer {
       using Sum = typename decltype(sum)::type;
       add_found<In, Sum>(found, slice);
     });
+    place_items(block, group_of_row_key);
+  }
+
+  // The same of rows that are distinct: nothing is looked for or added up, and a count that they
+  // end in is theirs.
+  template <typename GroupOf>
+  void take(const DistinctRows& distinct, GroupOf group_of_row_key, std::byte* block) {
+    clear();
+    rows_ = block;
+    PARALLAX_CHECK(distinct.count <= options_.rows_max);
+    const size_t row_bytes = sum_elements_ * bytes_of_sum(options_.sum);
+    for (uint32_t i = 0; i < distinct.count; ++i) {
+      unique_row_keys_[i] = distinct.row_keys[i];
+      std::memcpy(block + i * row_bytes, distinct.rows + distinct.order[i] * row_bytes, row_bytes);
+    }
+    count_ = distinct.count;
     place_items(block, group_of_row_key);
   }
 

@@ -139,6 +139,14 @@ class Partition {
         permutation_(ids_declared ? rows : 1),
         ids_declared_(ids_declared) {}
 
+  // The same of so many rows, among the same owners.
+  Partition of_rows(uint64_t rows) const {
+    Partition other = *this;
+    other.rows_ = rows;
+    other.permutation_ = RowPermutation(ids_declared_ ? rows : 1);
+    return other;
+  }
+
   // Rows.
   uint32_t row_key_of(uint64_t row) const {
     return static_cast<uint32_t>(permutation_.row_key(row));

@@ -341,6 +341,50 @@ TEST(RowCoalescer, IdsThatWereFoundMakeTheBlockOfTheWhole) {
   }
 }
 
+// Given a block cut by a number of each row key, expect each cut, taken by itself, to be the rows
+// of that number, their bits and counts as they were, grouped anew.
+TEST(RowCoalescer, DistinctRowsAreTakenAsTheyAre) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SeededRandom random(seed);
+    const uint64_t rows = 1 + random.below(200);
+    const uint32_t width = draw_width(random);
+    const uint64_t rows_max = 1 + random.below(300);
+    const Partition partition(rows, width, true, SlotMap::of_ranks(5, kSlotsPerOwner), 0);
+    const RowCoalescerOptions options = {.row_elements = width, .counted = random.chance(50)};
+    Coalescing<> cut(partition, rows_max, options), taken(partition, rows_max, options);
+    std::vector<int64_t> ids(random.below(rows_max + 1));
+    for (int64_t& id : ids) id = static_cast<int64_t>(random.below(rows));
+    std::vector<float> values(ids.size() * width);
+    for (float& value : values) value = static_cast<float>(random.unit() - 0.5);
+    const auto cut_of = [](uint32_t row_key) { return row_key % kGroups; };
+    cut.coalescer.coalesce(partition, slice_of(ids, values), {}, cut_of, cut.block.data());
+    for (uint32_t each = 0; each < kGroups; ++each) {
+      const uint32_t first = cut.coalescer.group_first(each);
+      const uint32_t count = cut.coalescer.group_count(each);
+      taken.coalescer.take({.row_keys = cut.coalescer.row_keys() + first,
+                            .order = cut.coalescer.order() + first,
+                            .rows = cut.block.data(),
+                            .count = count},
+                           group_of, taken.block.data());
+      ASSERT_EQ(taken.coalescer.item_count(), count);
+      std::map<uint32_t, const float*> expected;
+      for (uint32_t item = first; item < first + count; ++item) {
+        expected[cut.coalescer.row_keys()[item]] = cut.row(item);
+      }
+      for (uint32_t item = 0; item < count; ++item) {
+        const uint32_t row_key = taken.coalescer.row_keys()[item];
+        ASSERT_EQ(expected.count(row_key), 1u) << "seed " << seed;
+        ASSERT_EQ(std::memcmp(taken.row(item), expected[row_key], cut.width * sizeof(float)), 0);
+        const uint32_t group = group_of(row_key);
+        ASSERT_GE(item, taken.coalescer.group_first(group));
+        ASSERT_LT(item, taken.coalescer.group_first(group) + taken.coalescer.group_count(group));
+        expected.erase(row_key);
+      }
+      ASSERT_EQ(taken.block[taken.bytes], std::byte{0x5a});
+    }
+  }
+}
+
 // Given every row, expect ids that say so one by one to be the same.
 TEST(RowCoalescer, EveryRowIsFoundByItsIds) {
   const Partition partition(5, 1, true, SlotMap::of_ranks(2, kSlotsPerOwner), 0);

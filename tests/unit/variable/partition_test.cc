@@ -209,6 +209,24 @@ std::vector<Range> sorted_ranges(const Partition& partition, uint32_t world) {
   return ranges;
 }
 
+// Given a variable cut to fewer rows, expect what a variable of so many has, among the same owners.
+TEST(Partition, OfFewerRowsHasTheSameOwners) {
+  const SlotMap slots = SlotMap::of_ranks(3, 4);
+  for (const uint64_t rows : {1u, 12u, 13u, 500u}) {
+    const Partition cut = Partition(1000, 7, true, slots, 2).of_rows(rows);
+    const Partition whole(rows, 7, true, slots, 2);
+    EXPECT_EQ(cut.rows(), rows);
+    EXPECT_EQ(cut.elements(), rows * 7);
+    for (uint32_t owner = 0; owner < 3; ++owner) {
+      EXPECT_EQ(cut.rows_owned(owner), whole.rows_owned(owner));
+    }
+    for (uint32_t row = 0; row < rows; ++row) {
+      EXPECT_EQ(cut.row_key_of(row), whole.row_key_of(row));
+      EXPECT_EQ(cut.owner_of(row), whole.owner_of(row));
+    }
+  }
+}
+
 TEST(Partition, RangesTileTheElements) {
   const std::pair<uint64_t, uint64_t> shapes[] = {{1, 1},   {1, 255}, {1, 256},  {1, 257},
                                                   {7, 100}, {3, 600}, {513, 64}, {100, 1}};
