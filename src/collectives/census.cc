@@ -7,6 +7,7 @@
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "collectives/round_names.h"
 
 namespace parallax {
 
@@ -125,6 +126,7 @@ void Census::send(uint32_t to, SectionKind kind, uint64_t step) {
   header.part = options_.stage;
   header.tag = options_.variable;
   header.step = step;
+  name_round(options_.rounds, &header);
   header.first = options_.column;
   outbox_.send_bytes(to, header, sent.marks);
 }

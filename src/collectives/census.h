@@ -27,11 +27,14 @@
 
 namespace parallax {
 
+class RoundNames;
+
 struct CensusOptions {
   uint32_t variable = 0;
   uint8_t stage = 0;  // tells the censuses of a variable apart
   uint32_t column = 0;
-  uint32_t marks = 0;  // members that may be marked, by their number; 0: none
+  const RoundNames* rounds = nullptr;  // as ExchangeOptions has them
+  uint32_t marks = 0;                  // members that may be marked, by their number; 0: none
   // Ranks of this host beside its leader: those who join there, and those who are told. Whoever
   // joins knows of it, leader or not.
   std::vector<uint32_t> reporters = {}, listeners = {};

@@ -6,6 +6,7 @@
 
 #include "collectives/algorithm_choice.h"
 #include "collectives/board_exchange.h"
+#include "collectives/chunked_rows.h"
 #include "collectives/counting_exchange.h"
 #include "collectives/dense_exchange.h"
 #include "collectives/made_dense.h"
@@ -35,6 +36,9 @@ std::unique_ptr<Exchange> make_carrier(const Columns& columns, const Partition& 
   }
   if (options.method == Method::kMadeDense) {
     return std::make_unique<MadeDense>(columns, partition, outbox, compute, options);
+  }
+  if (options.chunk_rows != 0) {
+    return std::make_unique<ChunkedRows>(columns, partition, outbox, compute, options);
   }
   return std::make_unique<RowExchange>(columns, partition, outbox, compute, options,
                                        row_algorithm_for(options.method));

@@ -41,6 +41,7 @@ class AlgorithmChoice;
 class Entries;
 class HostStaging;
 class PulledLists;
+class RoundNames;
 class RunMember;
 struct DenseShape;
 
@@ -82,6 +83,12 @@ struct ExchangeOptions {
   HostStaging* staging = nullptr;
   // Of rows: an index for all exchanges of the group, which outlives them. Null: each has its own.
   RowScratch* scratch = nullptr;
+  // Of rows that the framework holds: they go in chunks of so many row keys, one after the other
+  // (chunked_rows.h). 0: all at once.
+  uint64_t chunk_rows = 0;
+  // Of rows, one chunk of them at a time: what a round is called in messages. It outlives the
+  // exchange. Null: a step, as it is.
+  const RoundNames* rounds = nullptr;
   // Of rows: who uses an owner's part reads rows where they lie (ReducedGradient::places), as long
   // as staging->readable(). Nothing else is made of that part than a step of its table. Where hosts
   // are several it is the exchange's own matter.
@@ -137,6 +144,8 @@ struct Contribution {
   // Of rows: ids that were coalesced before, which may be theirs (RowCoalescer::has). Read within
   // the call alone. Null: none.
   const RowCoalescer* coalesced = nullptr;
+  // Of rows, in place of a slice: rows that were coalesced before, which a RowExchange takes.
+  DistinctRows distinct = {};
   // The elements stay as they are until the step is delivered here, whatever *pending says.
   bool lasting = false;
   // Of elements: they, and what lies before and behind them and is borrowed of the caller by the

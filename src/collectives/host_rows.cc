@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "collectives/round_names.h"
 
 namespace parallax {
 
@@ -120,6 +121,7 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   StepBuffer& buffer = step_buffer(step);
   buffer.first = slice.rows;
   buffer.more = slice.more;
+  buffer.distinct = slice.distinct;
   // A job of the pool would read it while the next pull changes it.
   const bool found = slice.coalesced != nullptr && slice.more.count == 0 && compute_.at_once() &&
                      slice.coalesced->has(slice.rows);
@@ -129,7 +131,7 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   ++*pending;  // of the compute job, or all of them
   buffer.job.context = &buffer;
   if (slice.arriving != nullptr) return start_arriving(buffer, *slice.arriving);
-  buffer.job.cost_bytes = (slice.rows.count + slice.more.count) * row_bytes_;
+  buffer.job.cost_bytes = (slice.rows.count + slice.more.count + slice.distinct.count) * row_bytes_;
   buffer.job.run = [](ComputeJob& job) {
     StepBuffer& coalescing = *static_cast<StepBuffer*>(job.context);
     HostRows& host_rows = *coalescing.host_rows;
@@ -138,7 +140,9 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
       return host_rows.column_of_row_key(row_key);
     };
     std::byte* const block = coalescing.block.data();
-    if (coalescing.found != nullptr) {
+    if (coalescing.distinct.row_keys != nullptr) {
+      coalescer.take(coalescing.distinct, column_of, block);
+    } else if (coalescing.found != nullptr) {
       coalescer.coalesce_found(*coalescing.found, coalescing.first, column_of, block);
     } else {
       coalescer.coalesce(host_rows.partition_, coalescing.first, coalescing.more, column_of, block);
@@ -170,12 +174,7 @@ void HostRows::send_rows(StepBuffer& buffer, uint32_t column) {
   if (leader != columns_.rank() && options_.staging != nullptr) {
     note.block = options_.staging->place_for(leader, options_.variable, buffer.step);
   }
-  Send send;
-  send.header = {.kind = SectionKind::kLocalReduce,
-                 .encoding = Encoding::kRows,
-                 .flags = kSectionLast | kSectionContributed,
-                 .tag = options_.variable,
-                 .step = buffer.step};
+  Send send = new_send(buffer.step, kSectionLast | kSectionContributed);
   if (leader == columns_.rank() || note.block.buffer != 0) {
     send.header.encoding = Encoding::kBytes;
     send.bytes = reinterpret_cast<const std::byte*>(&note);
@@ -190,10 +189,28 @@ void HostRows::send_rows(StepBuffer& buffer, uint32_t column) {
                  .row_elements = static_cast<uint32_t>(partition_.row_elements())};
     send.count = note.count;
   }
-  send.priority = options_.priority;
   send.pending = buffer.pending;
   ++*buffer.pending;
   outbox_.add(leader, send);
+}
+
+void HostRows::give_nothing(uint64_t step) {
+  const Send nothing = new_send(step, kSectionLast);
+  for (const uint32_t column : active_columns_) {
+    outbox_.add(columns_.leader(columns_.host(), column), nothing);
+  }
+}
+
+Send HostRows::new_send(uint64_t step, uint8_t flags) const {
+  Send send;
+  send.header = {.kind = SectionKind::kLocalReduce,
+                 .encoding = Encoding::kRows,
+                 .flags = flags,
+                 .tag = options_.variable,
+                 .step = step};
+  name_round(options_.rounds, &send.header);
+  send.priority = options_.priority;
+  return send;
 }
 
 // ---- what the ranks of the host give

@@ -75,6 +75,8 @@ class HostRows final : private LentReader {
   void lay_out(Arena& arena);
   void open(uint64_t step);
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending);
+  // In place of that, and of its end: this rank gives nothing, and says so itself.
+  void give_nothing(uint64_t step);
   void end(uint32_t from, uint64_t step);
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);
 
@@ -136,6 +138,7 @@ class HostRows final : private LentReader {
     std::span<StagedNote> notes;  // by column: to its leader
     ComputeJob job;
     RowSlice first, more;
+    DistinctRows distinct;                // in place of these
     const RowCoalescer* found = nullptr;  // has the ids of `first`, and is read by a job at once
     Arrival arrival;
     uint32_t* pending = nullptr;
@@ -168,6 +171,7 @@ class HostRows final : private LentReader {
   Turn join_ready(StepBuffer& buffer, uint64_t* left_bytes);
   void give_rows(StepBuffer& buffer);
   void send_rows(StepBuffer& buffer, uint32_t column);
+  Send new_send(uint64_t step, uint8_t flags) const;
   [[nodiscard]] bool on_note(uint32_t from, StepBuffer& buffer, const Section& section);
   bool is_there(uint32_t from, const StagedNote& note) const;
   [[nodiscard]] bool on_rows(uint32_t from, StepBuffer& buffer, const Section& section);

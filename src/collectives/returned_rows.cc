@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "collectives/round_names.h"
 #include "collectives/schedule.h"
 
 namespace parallax {
@@ -48,6 +49,7 @@ void ReturnedRows::found_censuses() {
         CensusOptions{.variable = options_.variable,
                       .stage = kGatherStage,
                       .column = column,
+                      .rounds = options_.rounds,
                       .marks = static_cast<uint32_t>(columns_.owners(column).size()),
                       .reporters = host_rows_.owners_beside_leader(column),
                       .listeners = others});
@@ -107,6 +109,7 @@ Send ReturnedRows::new_send(SectionKind kind, uint64_t step, uint8_t flags) cons
                  .flags = flags,
                  .tag = options_.variable,
                  .step = step};
+  name_round(options_.rounds, &send.header);
   send.priority = options_.priority;
   send.format = {.element_bytes = bytes_of_sum(options_.sum),
                  .source_bytes = bytes_of_sum(options_.sum)};

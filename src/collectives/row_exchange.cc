@@ -11,6 +11,7 @@
 #include "aggregate/pulled_keys.h"
 #include "aggregate/row_order.h"
 #include "collectives/listed_rows.h"
+#include "collectives/round_names.h"
 
 namespace parallax {
 
@@ -74,7 +75,10 @@ bool RowExchange::holds_census(const Columns& columns, const ExchangeOptions& op
 // host, of who sends.
 void RowExchange::found_census() {
   const uint32_t column = columns_.column_of(columns_.rank());
-  CensusOptions options = {.variable = options_.variable, .stage = kReduceStage, .column = column};
+  CensusOptions options = {.variable = options_.variable,
+                           .stage = kReduceStage,
+                           .column = column,
+                           .rounds = options_.rounds};
   if (algorithm_.up == ReduceTo::kOwner) {
     options.listeners = host_rows_.owners_beside_leader(column);
   } else {
@@ -94,6 +98,10 @@ size_t RowExchange::needed_bytes() {
 Status RowExchange::reserve() {
   PARALLAX_RETURN_IF_ERROR(arena_.reserve(needed_bytes()));
   lay_out(arena_);
+  return reserve_scratch();
+}
+
+Status RowExchange::reserve_scratch() {
   if (options_.scratch == nullptr) return {};
   const uint64_t summed = host_rows_.leads() ? host_rows_.sum(0).rows_max() : 0;
   return options_.scratch->reserve(std::max(options_.rows_max, summed));
@@ -145,6 +153,7 @@ Send RowExchange::new_send(const StepBuffer& buffer) const {
                  .encoding = Encoding::kRows,
                  .tag = options_.variable,
                  .step = buffer.step};
+  name_round(options_.rounds, &send.header);
   if (buffer.forwarded) send.header.flags |= kSectionLast;
   if (buffer.contributed) send.header.flags |= kSectionContributed;
   send.priority = options_.priority;
@@ -335,8 +344,10 @@ bool RowExchange::on_host_reduce(uint32_t from, const Section& section) {
   buffer.contributed |= (header.flags & kSectionContributed) != 0;
   buffer.total.end(source);
   if (by_census_ && algorithm_.up == ReduceTo::kOwner) {
-    outbox_.send_bytes(
-        from, {.kind = SectionKind::kArrived, .tag = options_.variable, .step = buffer.step}, {});
+    SectionHeader arrived = {.kind = SectionKind::kArrived, .tag = options_.variable};
+    arrived.step = buffer.step;
+    name_round(options_.rounds, &arrived);
+    outbox_.send_bytes(from, arrived, {});
   }
   return_if_complete(buffer);
   return true;

@@ -52,6 +52,12 @@ class RowExchange final : public Exchange, private HostRows::User {
   ReducedGradient whole(uint64_t step) const override;
   ExchangeCounts counts(uint64_t step) const override;
 
+  // For who has several in one arena.
+  void lay_out(Arena& arena);
+  Status reserve_scratch();
+  // In place of contribute() and of this rank's end, which is then not told: it gives nothing.
+  void give_nothing(uint64_t step) { host_rows_.give_nothing(step); }
+
  private:
   struct StepBuffer {
     uint64_t step = 0;
@@ -79,7 +85,6 @@ class RowExchange final : public Exchange, private HostRows::User {
   static bool holds_census(const Columns& columns, const ExchangeOptions& options,
                            const RowAlgorithm& algorithm);
   void found_census();
-  void lay_out(Arena& arena);
   void lay_out_total(Arena& arena, StepBuffer& buffer);
   [[nodiscard]] bool on_host_reduce(uint32_t from, const Section& section);
   [[nodiscard]] bool on_arrived(uint32_t from, const Section& section);

@@ -37,7 +37,8 @@ struct Shape {
 enum class Pieces : uint8_t {
   kOwner,  // each owner its part of the sum
   kHost,   // the ranks of every host together all of it
-  kNone,   // nothing that the suite could ask for
+  kNone,   // nothing that the suite could ask for but its norm
+  kUntold  // not even that
 };
 
 struct Candidate {
@@ -56,6 +57,8 @@ struct Candidate {
   Factory all_send = nullptr;
   // A rank gets elements of its column's owners alone, and on the way back from theirs.
   bool by_columns = true;
+  // Row keys in messages are the variable's own.
+  bool whole_row_keys = true;
   // Some ranks own nothing, and others more than their share.
   bool uneven_owners = false;
   // The ranks are of one host, and layouts are of its domains of memory.

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "collectives/chunked_rows.h"
 #include "collectives/dense_exchange.h"
 #include "collectives/made_dense.h"
 #include "collectives/row_exchange.h"
@@ -13,12 +14,14 @@ namespace parallax::exchange_conformance {
 namespace {
 
 template <typename Class>
-bool makes(Method method, bool rows) {
+bool makes(Method method, bool rows, uint64_t chunk_rows = 0) {
   bool made = false;
   const Candidate candidate = {.make =
                                    [&](const Columns& columns, const Partition& partition,
                                        Outbox& outbox, Compute& compute, ExchangeOptions options) {
                                      options.method = method;
+                                     options.held = chunk_rows != 0;
+                                     options.chunk_rows = chunk_rows;
                                      auto exchange = make_exchange(columns, partition, outbox,
                                                                    compute, options);
                                      made = dynamic_cast<Class*>(exchange.get()) != nullptr;
@@ -37,6 +40,8 @@ TEST(MakeExchange, ElementsRowsAndRowsMadeDenseAreClassesOfTheirOwn) {
   EXPECT_TRUE(makes<RowExchange>(Method::kAllgatherv, true));
   EXPECT_TRUE(makes<RowExchange>(Method::kReduceRows, true));
   EXPECT_TRUE(makes<MadeDense>(Method::kMadeDense, true));
+  EXPECT_TRUE(makes<ChunkedRows>(Method::kAllgatherv, true, 10));
+  EXPECT_TRUE(makes<ChunkedRows>(Method::kReduceRows, true, 10));
 }
 
 }  // namespace

@@ -335,7 +335,8 @@ void ExchangeWorld::contribute(uint32_t rank, uint64_t step, const Contribution&
                          .count = static_cast<uint32_t>(kept.ids.size()),
                          .values = {kept.values.data(), contribution.dtype}};
   if (!contribution.dense) {
-    const bool arrives = setting_.arrives && rows.count > 0 && random_.chance(70);
+    const bool arrives =
+        setting_.arrives && rows.count > 0 && takes_arriving(*giver.exchange) && random_.chance(70);
     if (arrives) kept.arriving.start(kept.values, rows.count);
     ArrivingElements* const arriving = arrives ? &kept.arriving.elements : nullptr;
     giver.exchange->contribute(step, {.rows = rows, .arriving = arriving}, &kept.pending);

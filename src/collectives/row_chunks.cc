@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The widest chunk under a ceiling, by bisection. See row_chunks.h.
+#include "collectives/row_chunks.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "aggregate/row_coalescer.h"
+#include "base/arena.h"
+#include "collectives/algorithms.h"
+#include "collectives/chunked_rows.h"
+#include "collectives/host_rows.h"
+#include "collectives/made_dense.h"
+#include "collectives/row_exchange.h"
+
+namespace parallax {
+
+namespace {
+
+// What is measured, of all ranks.
+class Measure {
+ public:
+  Measure(const Columns& columns, const Partition& partition, Outbox& outbox, Compute& compute,
+          const ExchangeOptions& options)
+      : columns_(columns),
+        partition_(partition),
+        outbox_(outbox),
+        compute_(compute),
+        options_(options) {
+    // What ranks share is counted as if each had its own.
+    options_.staging = nullptr;
+    options_.scratch = nullptr;
+    // Ranks of one place in hosts of one size need the same, if they own as much.
+    std::set<std::tuple<size_t, uint32_t, uint64_t, uint64_t>> kinds;
+    const HostMap& map = columns.map();
+    for (uint32_t rank = 0; rank < columns.world(); ++rank) {
+      const size_t locals = map.ranks_of[map.host_of[rank]].size();
+      const bool is_new = kinds
+                              .insert({locals, map.local_of[rank], partition.rows_owned(rank),
+                                       partition.range_of(rank).count})
+                              .second;
+      if (is_new) ranks_.push_back(rank);
+    }
+  }
+
+  bool made_dense() const { return options_.method == Method::kMadeDense; }
+
+  // Beside a slice, coalesced, and, of rows, the result.
+  uint64_t whole_bytes() const {
+    Arena own;
+    lay_out_own(own);
+    return most_bytes(partition_, options_) - own.used_bytes();
+  }
+  uint64_t chunk_bytes(uint64_t rows) const {
+    return most_bytes(partition_.of_rows(rows), ChunkedRows::options_of_chunk(options_, rows));
+  }
+
+ private:
+  uint64_t most_bytes(const Partition& partition, const ExchangeOptions& options) const {
+    uint64_t most = 0;
+    for (const uint32_t rank : ranks_) {
+      const Columns of_rank(columns_.map(), rank);
+      const uint64_t bytes =
+          made_dense() ? MadeDense(of_rank, partition, outbox_, compute_, options).needed_bytes()
+                       : RowExchange(of_rank, partition, outbox_, compute_, options,
+                                     row_algorithm_for(options.method))
+                             .needed_bytes();
+      most = std::max<uint64_t>(most, bytes);
+    }
+    return most;
+  }
+
+  // As HostRows and ReturnedRows have them.
+  void lay_out_own(Arena& arena) const {
+    const uint64_t rows_max = options_.rows_max;
+    const uint64_t row_bytes = partition_.row_elements() * bytes_of_sum(options_.sum);
+    RowCoalescer().lay_out(arena,
+                           {.rows_max = rows_max, .groups = columns_.count(), .pieces = true});
+    const uint64_t rows_in_world = std::min(partition_.rows(), rows_max * columns_.world());
+    for (int step = 0; step < 2; ++step) {
+      arena.take<std::byte>(HostRows::block_bytes(partition_, rows_max, options_.sum));
+      if (made_dense()) continue;
+      arena.take<std::byte>(rows_in_world * row_bytes);
+      arena.take<uint32_t>(rows_in_world);
+    }
+  }
+
+  const Columns& columns_;
+  const Partition& partition_;
+  Outbox& outbox_;
+  Compute& compute_;
+  ExchangeOptions options_;
+  std::vector<uint32_t> ranks_;  // one of each kind
+};
+
+}  // namespace
+
+RowChunks find_row_chunks(const Columns& columns, const Partition& partition, Outbox& outbox,
+                          Compute& compute, const ExchangeOptions& options, uint64_t bytes_max) {
+  const Measure measure(columns, partition, outbox, compute, options);
+  const uint64_t whole = measure.whole_bytes();
+  if (whole <= bytes_max) return {.bytes = whole};
+  if (measure.made_dense()) return {.count = 0, .bytes = whole};
+  // In turns of the slots, so that owners have the same of each chunk.
+  const uint64_t slots = partition.slots().size();
+  const uint64_t rows = partition.rows();
+  const auto turns_of = [slots](uint64_t some) { return (some + slots - 1) / slots; };
+  uint64_t fits = turns_of((rows - 1) / kRowChunksMax + 1);
+  const uint64_t least = measure.chunk_bytes(fits * slots);
+  if (fits * slots >= rows) return {.count = 0, .bytes = whole};
+  if (least > bytes_max) return {.count = 0, .bytes = std::min(least, whole)};
+  // The first that is not a chunk any more, or past what divides (Divisor).
+  uint64_t passes = std::min(turns_of(rows), (uint64_t{1} << 31) / slots + 1);
+  while (passes - fits > 1) {
+    const uint64_t middle = fits + (passes - fits) / 2;
+    (measure.chunk_bytes(middle * slots) <= bytes_max ? fits : passes) = middle;
+  }
+  const uint64_t chunk = fits * slots;
+  return {.rows = chunk, .count = (rows - 1) / chunk + 1, .bytes = measure.chunk_bytes(chunk)};
+}
+
+}  // namespace parallax

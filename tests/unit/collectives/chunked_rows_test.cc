@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows in chunks against the conformance suite of exchanges, and against the same exchange whole.
+#include "collectives/chunked_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "unit/collectives/exchange_conformance.h"
+
+namespace parallax::exchange_conformance::chunked_rows {
+namespace {
+
+// In so many chunks, or as many as there are rows.
+Factory chunks_of(Method method, uint64_t chunks, uint32_t marker_hosts_max = kMarkerHostsMax) {
+  return [=](const Columns& columns, const Partition& partition, Outbox& outbox, Compute& compute,
+             ExchangeOptions options) {
+    options.method = method;
+    options.marker_hosts_max = marker_hosts_max;
+    options.held = true;
+    options.chunk_rows = (partition.rows() - 1) / chunks + 1;
+    return std::make_unique<ChunkedRows>(columns, partition, outbox, compute, options);
+  };
+}
+
+Candidate in_chunks(Method method, uint64_t chunks) {
+  return {.make = chunks_of(method, chunks),
+          .rows = true,
+          .pieces = Pieces::kUntold,
+          .shapes = kRowShapes,
+          .whole_row_keys = false};
+}
+Candidate allgatherv_in_2_chunks() { return in_chunks(Method::kAllgatherv, 2); }
+Candidate allgatherv_in_9_chunks() { return in_chunks(Method::kAllgatherv, 9); }
+Candidate reduce_rows_in_3_chunks() { return in_chunks(Method::kReduceRows, 3); }
+Candidate reduce_rows_in_7_chunks() { return in_chunks(Method::kReduceRows, 7); }
+Candidate reduce_rows_uneven_in_chunks() {
+  Candidate candidate = in_chunks(Method::kReduceRows, 4);
+  candidate.uneven_owners = true;
+  return candidate;
+}
+
+// Among so many hosts that a census tells who has no rows.
+Candidate by_census(Candidate candidate, Method method) {
+  candidate.all_send = candidate.make;
+  candidate.make = chunks_of(method, 3, 0);
+  return candidate;
+}
+Candidate allgatherv_in_chunks_by_census() {
+  return by_census(in_chunks(Method::kAllgatherv, 3), Method::kAllgatherv);
+}
+Candidate reduce_rows_in_chunks_by_census() {
+  return by_census(in_chunks(Method::kReduceRows, 3), Method::kReduceRows);
+}
+
+CONFORM_EXCHANGE(allgatherv_in_2_chunks, allgatherv_in_2_chunks)
+CONFORM_EXCHANGE(allgatherv_in_9_chunks, allgatherv_in_9_chunks)
+CONFORM_EXCHANGE(reduce_rows_in_3_chunks, reduce_rows_in_3_chunks)
+CONFORM_EXCHANGE(reduce_rows_in_7_chunks, reduce_rows_in_7_chunks)
+CONFORM_EXCHANGE(reduce_rows_uneven_in_chunks, reduce_rows_uneven_in_chunks)
+CONFORM_EXCHANGE(allgatherv_in_chunks_by_census, allgatherv_in_chunks_by_census)
+CONFORM_EXCHANGE(reduce_rows_in_chunks_by_census, reduce_rows_in_chunks_by_census)
+
+constexpr Method kMethods[] = {Method::kAllgatherv, Method::kReduceRows};
+
+Setting setting_of(const std::vector<uint32_t>& hosts, const Shape& shape, uint64_t seed) {
+  return {.hosts = hosts, .shape = shape, .ordered = true, .counted = seed % 3 == 0, .seed = seed};
+}
+
+// Given more chunks than a message's bits tell apart, down to one for each row, expect the sums of
+// several steps, some of them without some ranks, or without all.
+TEST(ChunkedRows, RowByRow) {
+  for (uint32_t world = 1; world <= 6; ++world) {
+    for (const auto& hosts : layouts_of(world)) {
+      for (const Method method : kMethods) {
+        const Candidate candidate = in_chunks(method, UINT32_MAX);
+        const Setting setting = setting_of(hosts, {300, 2, 40}, world * 10 + hosts.back());
+        ExchangeWorld exchanges(candidate, setting);
+        SeededRandom& random = exchanges.random();
+        run_steps(exchanges, candidate,
+                  {draw_contributions(setting, {.arbitrary = true}, random),
+                   draw_contributions(setting, {.absent_percent = 40}, random),
+                   draw_contributions(setting, {.absent_percent = 100}, random),
+                   draw_contributions(setting, {.empty_percent = 100}, random),
+                   draw_contributions(setting, {.arbitrary = true, .absent_percent = 20}, random)},
+                  false);
+      }
+    }
+  }
+}
+
+// The sections that arrive in a step, but for those of leg 1, which ranks may read where they lie.
+size_t arrivals_in_step(const Candidate& candidate, const Setting& setting, const Draw& draw) {
+  ExchangeWorld exchanges(candidate, setting);
+  size_t arrivals = 0;
+  exchanges.tap([&arrivals](const Parcel&) { ++arrivals; });
+  run_step(exchanges, 1, draw_contributions(setting, draw, exchanges.random()));
+  EXPECT_TRUE(exchanges.exchange(0).state(1).delivered);
+  return arrivals;
+}
+
+// Given a step in which nobody gives anything, expect one round; a slice without rows takes all.
+TEST(ChunkedRows, NothingTakesOneRound) {
+  for (const Method method : kMethods) {
+    const Setting setting = setting_of({0, 0, 1, 1}, {100, 2, 40}, 7);
+    const size_t one = arrivals_in_step(in_chunks(method, 2), setting, {.absent_percent = 100});
+    const Candidate many = in_chunks(method, 25);
+    EXPECT_EQ(arrivals_in_step(many, setting, {.absent_percent = 100}), one);
+    EXPECT_EQ(arrivals_in_step(many, setting, {.empty_percent = 100}), 25 * one);
+  }
+}
+
+// Given a last chunk of fewer rows than the others, expect a row key behind its last refused.
+TEST(ChunkedRows, TheLastChunkIsShorter) {
+  for (const Method method : kMethods) {
+    Setting setting = setting_of({0, 1, 1}, {7, 2, 7}, 4);
+    setting.staged = setting.arrives = false;
+    const Candidate candidate = in_chunks(method, 2);
+    ExchangeWorld exchanges(candidate, setting);
+    uint32_t refused = 0;
+    exchanges.tap([&](const Parcel& honest) {
+      const bool last = RoundNames::chunk_bits_of(honest.header.part) == RoundNames::bits_of(1);
+      if (!last || honest.header.encoding != Encoding::kRows || honest.header.count == 0) return;
+      Parcel parcel = honest;
+      constexpr uint32_t kBehind = 3;
+      std::memcpy(parcel.payload().data(), &kBehind, sizeof kBehind);
+      EXPECT_FALSE(exchanges.inject(parcel));
+      ++refused;
+    });
+    const Contributions contributions = draw_contributions(setting, {}, exchanges.random());
+    run_step(exchanges, 1, contributions);
+    check_step(exchanges, candidate, 1, contributions);
+    EXPECT_GT(refused, 0u);
+  }
+}
+
+// Given a section of a chunk that is neither under way nor next, or of another step, expect it
+// refused.
+TEST(ChunkedRows, OtherRoundsAreRefused) {
+  const Setting setting = setting_of({0, 1}, {100, 2, 40}, 8);
+  const Candidate candidate = in_chunks(Method::kReduceRows, 10);
+  ExchangeWorld exchanges(candidate, setting);
+  uint32_t tried = 0;
+  exchanges.tap([&](const Parcel& honest) {
+    for (const int chunks : {-2, 2, 3}) {
+      Parcel parcel = honest;
+      parcel.header.part = static_cast<uint8_t>(parcel.header.part +
+                                                RoundNames::bits_of(static_cast<uint32_t>(chunks)));
+      const bool taken =
+          RoundNames::chunk_bits_of(honest.header.part) != 0 && exchanges.inject(parcel);
+      EXPECT_FALSE(taken);
+    }
+    Parcel parcel = honest;
+    parcel.header.step = 3;
+    EXPECT_FALSE(exchanges.inject(parcel));
+    ++tried;
+  });
+  const Contributions contributions = draw_contributions(setting, {}, exchanges.random());
+  run_step(exchanges, 1, contributions);
+  check_step(exchanges, candidate, 1, contributions);
+  EXPECT_GT(tried, 20u);
+}
+
+}  // namespace
+}  // namespace parallax::exchange_conformance::chunked_rows
