@@ -88,6 +88,9 @@ std::string Reports::stats_json() const {
     variables.push_back(wire_json(runtime.variable->name, wire));
     variables.back()["memory_reserved_bytes"] = memory.reserved_bytes;
     variables.back()["memory_touched_bytes"] = memory.touched_bytes;
+    if (runtime.variable->exchange_bytes_max != 0) {
+      variables.back()["exchange_chunks"] = chunks_of(runtime.plan.method, runtime.facts).count;
+    }
     if (memory.device_bytes == 0) continue;
     variables.back()["memory_device"] = memory.device;
     variables.back()["memory_device_bytes"] = memory.device_bytes;

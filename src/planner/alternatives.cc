@@ -56,6 +56,16 @@ std::string ratio_text(double ratio) {
   return std::string(text.data(), end.ptr) + "x";
 }
 
+// In how many rounds, where there is a ceiling.
+std::string chunks_text(const VariablePlan& plan, const VariableFacts& facts) {
+  if (facts.exchange_bytes_max == 0) return "";
+  const Chunks& chunks = chunks_of(plan.method, facts);
+  return "; in " + std::to_string(chunks.count) +
+         (chunks.count == 1 ? " round" : " rounds of " + std::to_string(chunks.rows) + " rows") +
+         ", which stage " + std::to_string(chunks.bytes) + " bytes (exchange_bytes_max is " +
+         std::to_string(facts.exchange_bytes_max) + ")";
+}
+
 std::string formula_of(const VariablePlan& plan, const Context& context) {
   return cost::formula(plan.method, context.facts, context.topology);
 }
@@ -176,6 +186,7 @@ std::vector<Alternative> alternatives(const VariableFacts& facts, const Topology
     each.microseconds = predicted_us(plan.method, facts, topology);
     each.chosen = plan == choice.plan;
     each.why = each.chosen ? why_chosen(plan, context) : why_lost(plan, each, context);
+    each.why += chunks_text(plan, facts);
   }
   return found;
 }

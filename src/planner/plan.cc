@@ -16,6 +16,11 @@ bool carries_rows(const VariableFacts& facts) {
   return facts.tag == PARALLAX_SPARSE || facts.ids_declared;
 }
 
+const Chunks& chunks_of(Method method, const VariableFacts& facts) {
+  if (method == Method::kMadeDense) return facts.made_dense;
+  return method == Method::kReduceRows ? facts.reduced : facts.gathered;
+}
+
 namespace {
 
 constexpr uint32_t pin_of(Method method) {
@@ -42,6 +47,7 @@ std::vector<VariablePlan> fitting_plans(const VariableFacts& facts) {
   if (carries_rows(facts)) {
     for (const Method method : {Method::kAllgatherv, Method::kReduceRows, Method::kMadeDense}) {
       if (method == Method::kMadeDense && facts.integer) continue;
+      if (chunks_of(method, facts).count == 0) continue;
       plans.push_back({replicated, method});
     }
   } else {
@@ -121,7 +127,7 @@ VariablePlan settled_choice(const VariableFacts& facts, const TopologyFacts& top
                             parallax_plan_mode_t mode) {
   PARALLAX_CHECK(cost::counted_parties(topology) >= 1);
   const VariablePlan initial = initial_choice(facts, mode);
-  if (facts.given_dense && !facts.integer) {
+  if (facts.given_dense && !facts.integer && facts.made_dense.count > 0) {
     const VariablePlan dense = {
         initial.placement == Placement::kFramework ? initial.placement : Placement::kMirrored,
         Method::kMadeDense};

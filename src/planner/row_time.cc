@@ -40,6 +40,7 @@ class Count {
     } else {
       go_gathered();
     }
+    go_in_chunks(static_cast<double>(chunks_of(method, facts_).count));
     return time_;
   }
 
@@ -129,6 +130,15 @@ class Count {
       inside_bytes(bytes * (locals_ - 1) / locals_);
     }
     find_rows();
+  }
+
+  // All that is sent in each, one after the other; and each rank's rows and the result are copied
+  // once more.
+  void go_in_chunks(double chunks) {
+    if (chunks <= 1) return;
+    time_.messages *= chunks;
+    copy(one_host() ? touched_ : touched_ / locals_);
+    copy(union_);
   }
 
   // The union, of each column its leader.

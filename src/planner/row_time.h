@@ -14,7 +14,8 @@
 //                each rank looks at all V for those that are rows
 // and, behind each, u rows or V elements to the other ranks of the host. With one host the first
 // two are alike but for a hop of the second. Where leaders send to many hosts they do so one after
-// the other, and all wait for the last.
+// the other, and all wait for the last. In C chunks there are C times as many messages and rounds,
+// and what a rank gives and gets is copied once more.
 //
 // Pure, in doubles that no library function rounds; any thread; nothing blocks.
 #ifndef PARALLAX_PLANNER_ROW_TIME_H_

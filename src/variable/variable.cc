@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "variable/ceiling.h"
 #include "variable/initial_value.h"
 #include "variable/pins.h"
 #include "variable/storage.h"
@@ -332,6 +333,7 @@ std::vector<Field> fields_of(const Variable& variable) {
       {"storage_dtype", variable.stored_dtype(), FieldKind::kInteger, kDtypeNames},
       {"rounding", variable.rounding, FieldKind::kInteger, kRoundingNames},
       {"wire_dtype", variable.pushed_dtype(), FieldKind::kInteger, kDtypeNames},
+      {"exchange_bytes_max", variable.exchange_bytes_max},
       {"placement", variable.pin.placement, FieldKind::kInteger, kPlacementPins},
       {"method", variable.pin.method, FieldKind::kInteger, kMethodPins},
       {"l1", wide(variable.penalties.l1), FieldKind::kDouble},
@@ -397,6 +399,7 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
   PARALLAX_RETURN_IF_ERROR(check_memory(in, name));
   PARALLAX_RETURN_IF_ERROR(check_storage(in, name));
   PARALLAX_RETURN_IF_ERROR(check_wire(in, name));
+  PARALLAX_RETURN_IF_ERROR(check_ceiling(in, name));
   *variable = {.name = in.name,
                .rows = in.rows,
                .row_elements = in.row_elements,
@@ -431,6 +434,7 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                .storage_dtype = storage_dtype_of(in),
                .rounding = in.rounding,
                .wire_dtype = wire_dtype_of(in),
+               .exchange_bytes_max = in.exchange_bytes_max,
                .pin = {.placement = in.placement, .method = in.method},
                .priority = in.priority};
   PARALLAX_RETURN_IF_ERROR(check_pin(*variable, variable->pin));

@@ -69,6 +69,8 @@ struct Variable {
   uint32_t rounding = PARALLAX_ROUNDING_NEAREST_EVEN;
   // PARALLAX_AS of what rows that are pushed are rounded to between hosts; 0: they are not.
   uint32_t wire_dtype = 0;
+  // Of rows that the framework holds: what may be reserved to exchange them; 0: what it takes.
+  uint64_t exchange_bytes_max = 0;
   Place place = {};  // where this rank's slices lie
   Pin pin = {};
   int32_t priority = 0;  // this rank's: the higher goes first

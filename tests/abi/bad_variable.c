@@ -136,6 +136,21 @@ static void wire_refused(parallax_job_t *job) {
   PARALLAX_EXPECT_OK(parallax_register(job, &v, &id));
 }
 
+static void ceilings_refused(parallax_job_t *job) {
+  uint32_t id = 77;
+  parallax_variable_t v = variable("capped");
+  v.exchange_bytes_max = 1 << 20;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID,
+                          "exchange_bytes_max is 1048576, but it has an update rule");
+  v.rule = PARALLAX_RULE_NONE;
+  v.rows_max = 0;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID,
+                          "its slices carry every row");
+  PARALLAX_EXPECT(id == 77);
+  v.rows_max = 4;
+  PARALLAX_EXPECT_OK(parallax_register(job, &v, &id));
+}
+
 int main(void) {
   parallax_job_t *job = NULL;
   const parallax_options_t options = {.size = sizeof options};
@@ -145,6 +160,7 @@ int main(void) {
   own_rules_refused(job);
   storage_refused(job);
   wire_refused(job);
+  ceilings_refused(job);
   PARALLAX_EXPECT_OK(parallax_close(job));
   return parallax_expect_end();
 }

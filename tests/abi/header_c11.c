@@ -110,7 +110,8 @@ PARALLAX_AT(parallax_variable_t, place_values, 232);
 PARALLAX_AT(parallax_variable_t, place_into, 240);
 PARALLAX_AT(parallax_variable_t, wire_dtype, 248);
 PARALLAX_AT(parallax_variable_t, reserved, 252);
-_Static_assert(sizeof(parallax_variable_t) == 256, "parallax_variable_t");
+PARALLAX_AT(parallax_variable_t, exchange_bytes_max, 256);
+_Static_assert(sizeof(parallax_variable_t) == 264, "parallax_variable_t");
 
 PARALLAX_AT(parallax_rule_block_t, variable, 8);
 PARALLAX_AT(parallax_rule_block_t, dtype, 12);

@@ -95,6 +95,7 @@ class Drawn {
       variable.storage_dtype = number<uint32_t>(0, PARALLAX_AS(PARALLAX_I64));
       variable.rounding = number<uint32_t>(0, 1);
       variable.wire_dtype = number<uint32_t>(0, PARALLAX_AS(PARALLAX_I64));
+      variable.exchange_bytes_max = number<uint64_t>(0, 1 << 16);
       variable.memory = number<uint32_t>(0, 1);
       variable.table_memory = number<uint32_t>(0, 1);
     }

@@ -153,6 +153,7 @@ class VariableStruct(Sized):
         ("place_into", c_void_p),
         ("wire_dtype", c_uint32),
         ("reserved", c_uint32),
+        ("exchange_bytes_max", c_uint64),
     ]
 
 

@@ -105,7 +105,7 @@ class Job:
                  method: Union[str, Method, None] = None, priority: int = 0,
                  storage_dtype: Any = None,
                  rounding: Union[str, Rounding, None] = None,
-                 wire_dtype: Any = None) -> Variable:
+                 wire_dtype: Any = None, exchange_bytes_max: int = 0) -> Variable:
         """Registers a variable, before commit() or between steps: the same ones on every rank, in
         any order. The next commit() brings it in.
 
@@ -159,6 +159,9 @@ class Job:
         wire_dtype: "bf16", of a managed variable of such floats that has row ids: pushed rows cross
             between hosts so, in half the bytes. What a host's ranks pushed for a row is summed in
             float and then rounded once; parallax.h states the bound.
+        exchange_bytes_max: of a variable without a rule that has row ids: the most memory that
+            exchanging its gradient takes beside the slice and the result; a step then goes in as
+            many rounds as that takes. 0: no bound.
 
         InvalidArgument names the field; InvalidState within a step; Unsupported for what the
         library loaded lacks.
@@ -179,7 +182,8 @@ class Job:
             placement=member_of(Placement, placement, "register: placement"),
             method=member_of(Method, method, "register: method"), priority=priority,
             storage_dtype=storage_dtype,
-            rounding=member_of(Rounding, rounding, "register: rounding"), wire_dtype=wire_dtype))
+            rounding=member_of(Rounding, rounding, "register: rounding"), wire_dtype=wire_dtype,
+            exchange_bytes_max=exchange_bytes_max))
 
     def commit(self) -> None:
         """Collective: checks that all ranks registered the same since the last one, places those

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// See row_ceilings.h.
+#include "group/row_ceilings.h"
+
+#include <algorithm>
+#include <string>
+
+#include "collectives/host_rows.h"
+
+namespace parallax {
+
+namespace {
+
+// By form, or by the pin (initial_plan()).
+Method first_method(const VariableFacts& facts) {
+  switch (facts.method_pin) {
+    case PARALLAX_METHOD_REDUCE_ROWS:
+      return Method::kReduceRows;
+    case PARALLAX_METHOD_MADE_DENSE:
+      return Method::kMadeDense;
+    default:
+      return Method::kAllgatherv;
+  }
+}
+
+// Of what is given at a time.
+uint64_t block_bytes(const VariableRuntime& runtime, Method method) {
+  const Variable& variable = *runtime.variable;
+  const uint64_t rows = chunks_of(method, runtime.facts).rows;
+  const Partition& partition = runtime.shared_gradient;
+  if (rows == 0) return HostRows::block_bytes(partition, variable.rows_max, variable.sum_type());
+  return HostRows::block_bytes(partition.of_rows(rows), std::min(variable.rows_max, rows),
+                               variable.sum_type());
+}
+
+}  // namespace
+
+Status check_chunks(const VariableFacts& facts, uint32_t variable) {
+  const Method method = first_method(facts);
+  const Chunks& chunks = chunks_of(method, facts);
+  if (facts.exchange_bytes_max == 0 || chunks.count > 0) return {};
+  const std::string bytes = std::to_string(chunks.bytes);
+  return limit("commit: variable '" + facts.name + "': exchange_bytes_max is " +
+               std::to_string(facts.exchange_bytes_max) + ", and " + method_name(method) +
+               (method == Method::kMadeDense
+                    ? ", its pin, does not go in chunks: it takes " + bytes +
+                          " bytes; raise it to that, or leave that pin"
+                    : " takes " + bytes +
+                          " bytes in the smallest chunks that there are; raise it to that"))
+      .about_variable(variable)
+      .about_field("exchange_bytes_max");
+}
+
+uint64_t staged_bytes(const VariableRuntime& runtime) {
+  if (!runtime.variable->ids_declared()) return 0;
+  return std::max(block_bytes(runtime, Method::kAllgatherv),
+                  block_bytes(runtime, Method::kReduceRows));
+}
+
+bool has_staged_block(const VariableRuntime& runtime, Method method) {
+  return block_bytes(runtime, method) <= staged_bytes(runtime);
+}
+
+}  // namespace parallax
