@@ -151,7 +151,9 @@ void ChunkedRows::take_part() {
   if (takes_part_ || !ready) return;
   takes_part_ = true;
   names_.set(round_, step_, chunk_);
-  if (buffer.gives == Gives::kNothing) return rounds_.give_nothing(round_);
+  if (buffer.gives == Gives::kNothing) {
+    return rounds_.contribute(round_, {.nothing = true}, &buffer.round_pending);
+  }
   const std::byte* const rows = buffer.block.data();
   const auto* const row_keys =
       reinterpret_cast<const uint32_t*>(rows + buffer.block_rows * row_bytes_);

@@ -146,6 +146,8 @@ struct Contribution {
   const RowCoalescer* coalesced = nullptr;
   // Of rows, in place of a slice: rows that were coalesced before, which a RowExchange takes.
   DistinctRows distinct = {};
+  // Or, which it takes too: that none come. Its end of the step is not told then.
+  bool nothing = false;
   // The elements stay as they are until the step is delivered here, whatever *pending says.
   bool lasting = false;
   // Of elements: they, and what lies before and behind them and is borrowed of the caller by the

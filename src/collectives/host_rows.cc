@@ -11,6 +11,22 @@
 
 namespace parallax {
 
+namespace {
+
+Send rows_of_rank(const ExchangeOptions& options, uint64_t step, uint8_t flags) {
+  Send send;
+  send.header = {.kind = SectionKind::kLocalReduce,
+                 .encoding = Encoding::kRows,
+                 .flags = flags,
+                 .tag = options.variable,
+                 .step = step};
+  name_round(options.rounds, &send.header);
+  send.priority = options.priority;
+  return send;
+}
+
+}  // namespace
+
 HostRows::HostRows(const Columns& columns, const Partition& partition, Outbox& outbox,
                    Compute& compute, const ExchangeOptions& options, Owners owners, User& user)
     : columns_(columns),
@@ -118,6 +134,13 @@ void HostRows::open(uint64_t step) {
 // ---- a rank's own slice
 
 void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pending) {
+  if (slice.nothing) {
+    const Send nothing = rows_of_rank(options_, step, kSectionLast);
+    for (const uint32_t column : active_columns_) {
+      outbox_.add(columns_.leader(columns_.host(), column), nothing);
+    }
+    return;
+  }
   StepBuffer& buffer = step_buffer(step);
   buffer.first = slice.rows;
   buffer.more = slice.more;
@@ -174,7 +197,7 @@ void HostRows::send_rows(StepBuffer& buffer, uint32_t column) {
   if (leader != columns_.rank() && options_.staging != nullptr) {
     note.block = options_.staging->place_for(leader, options_.variable, buffer.step);
   }
-  Send send = new_send(buffer.step, kSectionLast | kSectionContributed);
+  Send send = rows_of_rank(options_, buffer.step, kSectionLast | kSectionContributed);
   if (leader == columns_.rank() || note.block.buffer != 0) {
     send.header.encoding = Encoding::kBytes;
     send.bytes = reinterpret_cast<const std::byte*>(&note);
@@ -192,25 +215,6 @@ void HostRows::send_rows(StepBuffer& buffer, uint32_t column) {
   send.pending = buffer.pending;
   ++*buffer.pending;
   outbox_.add(leader, send);
-}
-
-void HostRows::give_nothing(uint64_t step) {
-  const Send nothing = new_send(step, kSectionLast);
-  for (const uint32_t column : active_columns_) {
-    outbox_.add(columns_.leader(columns_.host(), column), nothing);
-  }
-}
-
-Send HostRows::new_send(uint64_t step, uint8_t flags) const {
-  Send send;
-  send.header = {.kind = SectionKind::kLocalReduce,
-                 .encoding = Encoding::kRows,
-                 .flags = flags,
-                 .tag = options_.variable,
-                 .step = step};
-  name_round(options_.rounds, &send.header);
-  send.priority = options_.priority;
-  return send;
 }
 
 // ---- what the ranks of the host give

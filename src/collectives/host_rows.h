@@ -75,8 +75,6 @@ class HostRows final : private LentReader {
   void lay_out(Arena& arena);
   void open(uint64_t step);
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending);
-  // In place of that, and of its end: this rank gives nothing, and says so itself.
-  void give_nothing(uint64_t step);
   void end(uint32_t from, uint64_t step);
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);
 
@@ -171,7 +169,6 @@ class HostRows final : private LentReader {
   Turn join_ready(StepBuffer& buffer, uint64_t* left_bytes);
   void give_rows(StepBuffer& buffer);
   void send_rows(StepBuffer& buffer, uint32_t column);
-  Send new_send(uint64_t step, uint8_t flags) const;
   [[nodiscard]] bool on_note(uint32_t from, StepBuffer& buffer, const Section& section);
   bool is_there(uint32_t from, const StagedNote& note) const;
   [[nodiscard]] bool on_rows(uint32_t from, StepBuffer& buffer, const Section& section);

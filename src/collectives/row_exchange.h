@@ -55,8 +55,6 @@ class RowExchange final : public Exchange, private HostRows::User {
   // For who has several in one arena.
   void lay_out(Arena& arena);
   Status reserve_scratch();
-  // In place of contribute() and of this rank's end, which is then not told: it gives nothing.
-  void give_nothing(uint64_t step) { host_rows_.give_nothing(step); }
 
  private:
   struct StepBuffer {

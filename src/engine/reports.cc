@@ -67,6 +67,16 @@ nlohmann::json wire_json(const std::string& name, const VariableTraffic& wire) {
           {"wire_received_bytes", wire.received_bytes}};
 }
 
+void add_what_few_have(const VariableRuntime& runtime, const Group::MemoryUse& memory,
+                       nlohmann::json* variable) {
+  if (runtime.variable->exchange_bytes_max != 0) {
+    (*variable)["exchange_chunks"] = chunks_of(runtime.plan.method, runtime.facts).count;
+  }
+  if (memory.device_bytes == 0) return;
+  (*variable)["memory_device"] = memory.device;
+  (*variable)["memory_device_bytes"] = memory.device_bytes;
+}
+
 }  // namespace
 
 std::string Reports::stats_json() const {
@@ -88,13 +98,8 @@ std::string Reports::stats_json() const {
     variables.push_back(wire_json(runtime.variable->name, wire));
     variables.back()["memory_reserved_bytes"] = memory.reserved_bytes;
     variables.back()["memory_touched_bytes"] = memory.touched_bytes;
-    if (runtime.variable->exchange_bytes_max != 0) {
-      variables.back()["exchange_chunks"] = chunks_of(runtime.plan.method, runtime.facts).count;
-    }
-    if (memory.device_bytes == 0) continue;
-    variables.back()["memory_device"] = memory.device;
-    variables.back()["memory_device_bytes"] = memory.device_bytes;
-    of_devices[memory.device] += memory.device_bytes;
+    add_what_few_have(runtime, memory, &variables.back());
+    if (memory.device_bytes > 0) of_devices[memory.device] += memory.device_bytes;
   }
   nlohmann::json local = traffic(parts_.traffic.local());
   local["lent_bytes"] = parts_.outbox.lending().counts().lent_bytes;

@@ -6,7 +6,6 @@
 #include <iterator>
 
 #include "base/log.h"
-#include "collectives/row_chunks.h"
 #include "group/algorithm_costs.h"
 #include "group/row_ceilings.h"
 #include "group/step_window.h"
@@ -41,36 +40,33 @@ Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Com
       pulls_(columns_, outbox, options_.early_bytes_min, options_.staleness, scratch_.get()) {}
 
 std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Method method) const {
-  return make_exchange(columns_, runtime.gradient_partition(method), outbox_, *compute_,
-                       exchange_options(runtime, method));
-}
-
-ExchangeOptions Group::exchange_options(const VariableRuntime& runtime, Method method) const {
   // Until they are applied, which is then done in the pass that has asked whether they can be read.
   const bool rows_stay = runtime.variable->managed() && method == Method::kPushPull &&
                          !runtime.facts.on_device && compute_->at_once();
   const bool elements_of_held = !runtime.variable->managed() && !runtime.variable->ids_declared();
   const bool means = elements_of_held && runtime.variable->reduction == PARALLAX_MEAN_WORLD;
-  return {.variable = runtime.id,
-          .method = method,
-          .rows_max = runtime.variable->rows_max,
-          .ordered = sums_in_order(method),
-          .sum = runtime.variable->sum_type(),
-          .dtype = elements_of_held ? runtime.variable->dtype : ExchangeOptions::kSumsOwn,
-          .factor = means ? 1.0 / columns_.world() : 1.0,
-          .wire = method == Method::kPushPull ? runtime.variable->pushed_dtype()
-                                              : ExchangeOptions::kSumsOwn,
-          .held = !runtime.variable->managed(),
-          .counted = runtime.variable->counts_ranks(),
-          .counts_contributors = runtime.variable->counts_contributors(),
-          .priority = runtime.variable->priority,
-          .marker_hosts_max = options_.marker_hosts_max,
-          .algorithms = algorithms_.get(),
-          .entries = entries_.get(),
-          .staging = has_staged_block(runtime, method) ? staging_.get() : nullptr,
-          .scratch = scratch_.get(),
-          .chunk_rows = chunks_of(method, runtime.facts).rows,
-          .rows_stay = rows_stay};
+  return make_exchange(
+      columns_, runtime.gradient_partition(method), outbox_, *compute_,
+      {.variable = runtime.id,
+       .method = method,
+       .rows_max = runtime.variable->rows_max,
+       .ordered = sums_in_order(method),
+       .sum = runtime.variable->sum_type(),
+       .dtype = elements_of_held ? runtime.variable->dtype : ExchangeOptions::kSumsOwn,
+       .factor = means ? 1.0 / columns_.world() : 1.0,
+       .wire = method == Method::kPushPull ? runtime.variable->pushed_dtype()
+                                           : ExchangeOptions::kSumsOwn,
+       .held = !runtime.variable->managed(),
+       .counted = runtime.variable->counts_ranks(),
+       .counts_contributors = runtime.variable->counts_contributors(),
+       .priority = runtime.variable->priority,
+       .marker_hosts_max = options_.marker_hosts_max,
+       .algorithms = algorithms_.get(),
+       .entries = entries_.get(),
+       .staging = has_staged_block(runtime, method) ? staging_.get() : nullptr,
+       .scratch = scratch_.get(),
+       .chunk_rows = chunks_of(method, runtime.facts).rows,
+       .rows_stay = rows_stay});
 }
 
 namespace {
@@ -91,7 +87,7 @@ std::unique_ptr<VariableRuntime> new_runtime(uint32_t number, const Variable& va
                     .integer = !is_floating(variable.dtype),
                     .placement_pin = variable.pin.placement,
                     .method_pin = variable.pin.method,
-                    .exchange_bytes_max = variable.exchange_bytes_max,
+                    .ceiling = {.bytes_max = variable.exchange_bytes_max},
                     .on_device = variable.table_memory != PARALLAX_MEMORY_HOST};
   runtime->sums.resize(sums);
   for (std::unique_ptr<StepSum>& sum : runtime->sums) {
@@ -131,7 +127,9 @@ Status Group::add(std::span<const Variable* const> variables, uint64_t finished)
         new_runtime(size(), *variable, view_, StepWindow(options_.staleness).depth()));
   }
   const auto added = std::span(runtimes_).subspan(first);
-  for (const auto& runtime : added) PARALLAX_RETURN_IF_ERROR(find_chunks(*runtime));
+  for (const auto& runtime : added) {
+    PARALLAX_RETURN_IF_ERROR(find_chunks(*this, outbox_, options_.marker_hosts_max, runtime.get()));
+  }
   staging_->add(staged_bytes_of(added));
   // Where a bound is set, memory is for what needs it.
   const bool bounded = options_.memory_max_bytes != 0;
@@ -164,22 +162,6 @@ Status Group::add(std::span<const Variable* const> variables, uint64_t finished)
                                  smaller_remedy(wanted) + ", or raise ulimit -v"};
   }
   return {};
-}
-
-Status Group::find_chunks(VariableRuntime& runtime) const {
-  const uint64_t bytes_max = runtime.variable->exchange_bytes_max;
-  if (bytes_max == 0) return {};
-  const auto chunks = [&](Method method) -> Chunks {
-    const RowChunks found =
-        find_row_chunks(columns_, runtime.gradient_partition(method), outbox_, *compute_,
-                        exchange_options(runtime, method), bytes_max);
-    return {.count = found.count, .rows = found.rows, .bytes = found.bytes};
-  };
-  VariableFacts& facts = runtime.facts;
-  facts.gathered = chunks(Method::kAllgatherv);
-  facts.reduced = chunks(Method::kReduceRows);
-  if (!facts.integer) facts.made_dense = chunks(Method::kMadeDense);
-  return check_chunks(facts, runtime.variable->id);
 }
 
 Status Group::set_exchange(uint32_t variable, std::unique_ptr<Exchange> exchange,

@@ -155,9 +155,6 @@ class Group {
   uint64_t touched_bytes() const;
 
  private:
-  ExchangeOptions exchange_options(const VariableRuntime& runtime, Method method) const;
-  // How it keeps its ceiling. LIMIT: it does not.
-  Status find_chunks(VariableRuntime& runtime) const;
   Status reserve(VariableRuntime& runtime, uint64_t finished);
   Status reserve_table_on_device(VariableRuntime& runtime);
   Footprint footprint(const VariableRuntime& runtime) const;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// See row_ceilings.h.
+// Chunks that are found at commit, and sentences of ceilings. See row_ceilings.h.
 #include "group/row_ceilings.h"
 
 #include <algorithm>
 #include <string>
 
 #include "collectives/host_rows.h"
+#include "collectives/row_chunks.h"
+#include "group/group.h"
 
 namespace parallax {
 
@@ -35,13 +37,38 @@ uint64_t block_bytes(const VariableRuntime& runtime, Method method) {
 
 }  // namespace
 
+Status find_chunks(const Group& group, Outbox& outbox, uint32_t marker_hosts_max,
+                   VariableRuntime* runtime) {
+  const Variable& variable = *runtime->variable;
+  if (variable.exchange_bytes_max == 0) return {};
+  const auto chunks_by = [&](Method method) -> Chunks {
+    const RowChunks found = find_row_chunks(group.columns(), runtime->gradient_partition(method),
+                                            outbox, group.compute(),
+                                            {.variable = runtime->id,
+                                             .method = method,
+                                             .rows_max = variable.rows_max,
+                                             .ordered = group.sums_in_order(method),
+                                             .sum = variable.sum_type(),
+                                             .held = true,
+                                             .counted = variable.counts_ranks(),
+                                             .marker_hosts_max = marker_hosts_max},
+                                            variable.exchange_bytes_max);
+    return {.count = found.count, .rows = found.rows, .bytes = found.bytes};
+  };
+  Ceiling& ceiling = runtime->facts.ceiling;
+  ceiling.gathered = chunks_by(Method::kAllgatherv);
+  ceiling.reduced = chunks_by(Method::kReduceRows);
+  if (!runtime->facts.integer) ceiling.made_dense = chunks_by(Method::kMadeDense);
+  return check_chunks(runtime->facts, variable.id);
+}
+
 Status check_chunks(const VariableFacts& facts, uint32_t variable) {
   const Method method = first_method(facts);
   const Chunks& chunks = chunks_of(method, facts);
-  if (facts.exchange_bytes_max == 0 || chunks.count > 0) return {};
+  if (facts.ceiling.bytes_max == 0 || chunks.count > 0) return {};
   const std::string bytes = std::to_string(chunks.bytes);
   return limit("commit: variable '" + facts.name + "': exchange_bytes_max is " +
-               std::to_string(facts.exchange_bytes_max) + ", and " + method_name(method) +
+               std::to_string(facts.ceiling.bytes_max) + ", and " + method_name(method) +
                (method == Method::kMadeDense
                     ? ", its pin, does not go in chunks: it takes " + bytes +
                           " bytes; raise it to that, or leave that pin"

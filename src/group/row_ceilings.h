@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What follows from a variable's ceiling (exchange_bytes_max) and from the chunks by which its
 // methods keep it: whether it may begin, and what the ranks of a host read of each other's rows.
-// Pure; any thread.
+// Engine's owner only.
 #ifndef PARALLAX_GROUP_ROW_CEILINGS_H_
 #define PARALLAX_GROUP_ROW_CEILINGS_H_
 
@@ -12,6 +12,14 @@
 #include "planner/plan.h"
 
 namespace parallax {
+
+class Group;
+class Outbox;
+
+// Finds by which chunks each method keeps the ceiling of a variable that the group takes in, and
+// checks it. The group and the outbox are where its exchanges would be made.
+Status find_chunks(const Group& group, Outbox& outbox, uint32_t marker_hosts_max,
+                   VariableRuntime* runtime);
 
 // LIMIT where the method that the plan begins with has no chunk that is small enough, with the
 // least ceiling that would do; `variable` is its caller's number. Alike on every rank.

@@ -58,12 +58,12 @@ std::string ratio_text(double ratio) {
 
 // In how many rounds, where there is a ceiling.
 std::string chunks_text(const VariablePlan& plan, const VariableFacts& facts) {
-  if (facts.exchange_bytes_max == 0) return "";
+  if (facts.ceiling.bytes_max == 0) return "";
   const Chunks& chunks = chunks_of(plan.method, facts);
   return "; in " + std::to_string(chunks.count) +
          (chunks.count == 1 ? " round" : " rounds of " + std::to_string(chunks.rows) + " rows") +
          ", which stage " + std::to_string(chunks.bytes) + " bytes (exchange_bytes_max is " +
-         std::to_string(facts.exchange_bytes_max) + ")";
+         std::to_string(facts.ceiling.bytes_max) + ")";
 }
 
 std::string formula_of(const VariablePlan& plan, const Context& context) {

@@ -103,9 +103,9 @@ Json variable_json(const VariableFacts& facts, const TopologyFacts& topology,
   }
   if (!facts.table.empty()) json["table"] = facts.table;
   if (may_be_coded(facts, topology)) json["coding"] = coding_json(facts, topology);
-  if (facts.exchange_bytes_max != 0) {
+  if (facts.ceiling.bytes_max != 0) {
     const Chunks& chunks = chunks_of(plan.method, facts);
-    json["exchange_bytes_max"] = facts.exchange_bytes_max;
+    json["exchange_bytes_max"] = facts.ceiling.bytes_max;
     json["exchange_bytes"] = chunks.bytes;
     json["chunks"] = chunks.count;
   }

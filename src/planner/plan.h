@@ -69,11 +69,19 @@ struct TimedAlgorithm {
   bool chosen = false;
 };
 
-// How a method keeps a ceiling.
+// How a method keeps a ceiling: in how many chunks a step goes, one after the other. 0: in none
+// that is small enough, so that the method is not one of the variable's ways.
 struct Chunks {
   uint64_t count = 1;
   uint64_t rows = 0;   // of each; 0: all
   uint64_t bytes = 0;  // that a rank stages; where there are none, the least that would do
+};
+
+// Of rows that the framework holds: the most that a rank may stage for them, and how each method
+// keeps that.
+struct Ceiling {
+  uint64_t bytes_max = 0;  // 0: there is none
+  Chunks gathered = {}, reduced = {}, made_dense = {};
 };
 
 // What is known of a variable. The measured figures are averages per step; they matter for slices
@@ -98,11 +106,7 @@ struct VariableFacts {
   double pulled_rows_per_host = 0;   // t: distinct rows a host pulls, by messages
   // parallax_placement_t, parallax_method_t: what the planner may not choose; 0: it may.
   uint32_t placement_pin = PARALLAX_PLACEMENT_AUTO, method_pin = PARALLAX_METHOD_AUTO;
-  // Of rows that the framework holds, under a ceiling of what may be staged for them: in how many
-  // chunks a step goes by that method, one after the other. 0: by none that is small enough, so
-  // that the method is not one of its ways.
-  uint64_t exchange_bytes_max = 0;  // 0: none
-  Chunks gathered = {}, reduced = {}, made_dense = {};
+  Ceiling ceiling = {};
   // Its table lies in the memory of devices, and so stays where the initial plan puts it.
   bool on_device = false;
   std::string table = {};  // of this rank: "device 0"; empty: in host memory

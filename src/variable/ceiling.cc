@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See ceiling.h.
+// What a ceiling is refused for. See ceiling.h.
 #include "variable/ceiling.h"
 
 namespace parallax {

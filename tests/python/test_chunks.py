@@ -47,8 +47,9 @@ class Chunks(unittest.TestCase):
 
     def test_what_no_chunk_keeps_is_told(self):
         def body(job):
-            register(job, exchange_bytes_max=100)
+            # The first rank to know fails the job, in whatever call another one is.
             with self.assertRaises(px.LimitExceeded) as refused:
+                register(job, exchange_bytes_max=100)
                 job.commit()
             self.assertEqual(refused.exception.field, "exchange_bytes_max")
             self.assertIn("raise it to that", str(refused.exception))

@@ -105,6 +105,18 @@ void draw_registrations(uint64_t seed, Scenario* scenario) {
   }
 }
 
+// Of rows that the framework holds: enough for a row of each rank in every array, so that some go in
+// many chunks and none is refused.
+void draw_ceilings(uint64_t seed, Scenario* scenario) {
+  SeededRandom random = SeededRandom(seed).fork(82);
+  const uint64_t world = scenario->world;
+  for (parallax_variable_t& variable : scenario->variables) {
+    if (variable.rule != PARALLAX_RULE_NONE || variable.rows_max == 0) continue;
+    const uint64_t bytes = 2 * world * (world + 8) * (4 * variable.row_elements + 80) + 16384;
+    if (random.chance(60)) variable.exchange_bytes_max = bytes * (1 + random.below(3));
+  }
+}
+
 float draw_number(SeededRandom& random, Numbers numbers) {
   switch (numbers) {
     case Numbers::kExact:
@@ -178,6 +190,7 @@ Scenario make_scenario(uint64_t seed, const ScenarioLimits& limits) {
     scenario.own_rules.push_back(variable.rule != PARALLAX_RULE_NONE && own.chance(35));
   }
   scenario.early = SeededRandom(seed).fork(81).chance(80);
+  draw_ceilings(seed, &scenario);
   draw_registrations(seed, &scenario);
   return scenario;
 }

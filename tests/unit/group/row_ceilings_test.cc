@@ -18,7 +18,7 @@ VariableFacts capped(uint32_t pin) {
   facts.name = "capped";
   facts.ids_declared = true;
   facts.method_pin = pin;
-  facts.exchange_bytes_max = 100;
+  facts.ceiling.bytes_max = 100;
   return facts;
 }
 
@@ -26,10 +26,10 @@ VariableFacts capped(uint32_t pin) {
 TEST(RowCeilings, TheFirstMethodKeepsIt) {
   VariableFacts facts = capped(PARALLAX_METHOD_AUTO);
   EXPECT_TRUE(check_chunks(facts, 3).ok());
-  facts.reduced = {.count = 0, .bytes = 777};
-  facts.made_dense = {.count = 0, .bytes = 888};
+  facts.ceiling.reduced = {.count = 0, .bytes = 777};
+  facts.ceiling.made_dense = {.count = 0, .bytes = 888};
   EXPECT_TRUE(check_chunks(facts, 3).ok());
-  facts.gathered = {.count = 0, .bytes = 999};
+  facts.ceiling.gathered = {.count = 0, .bytes = 999};
   const Status gathered = check_chunks(facts, 3);
   EXPECT_EQ(gathered.code(), PARALLAX_LIMIT);
   EXPECT_EQ(gathered.message(),
@@ -42,7 +42,7 @@ TEST(RowCeilings, TheFirstMethodKeepsIt) {
   facts.method_pin = PARALLAX_METHOD_MADE_DENSE;
   EXPECT_TRUE(has(check_chunks(facts, 3).message(),
                   "made_dense, its pin, does not go in chunks: it takes 888 bytes"));
-  facts.exchange_bytes_max = 0;
+  facts.ceiling.bytes_max = 0;
   EXPECT_TRUE(check_chunks(facts, 3).ok());
 }
 
@@ -59,9 +59,9 @@ TEST(RowCeilings, BlocksAreOfAChunk) {
   };
   EXPECT_EQ(staged_bytes(runtime), bytes_of(1000, 300));
   EXPECT_TRUE(has_staged_block(runtime, Method::kPushPull));
-  runtime.facts.exchange_bytes_max = 5000;
-  runtime.facts.gathered = {.count = 20, .rows = 50};
-  runtime.facts.reduced = {.count = 10, .rows = 100};
+  runtime.facts.ceiling.bytes_max = 5000;
+  runtime.facts.ceiling.gathered = {.count = 20, .rows = 50};
+  runtime.facts.ceiling.reduced = {.count = 10, .rows = 100};
   EXPECT_EQ(staged_bytes(runtime), bytes_of(100, 100));
   EXPECT_TRUE(has_staged_block(runtime, Method::kAllgatherv));
   EXPECT_TRUE(has_staged_block(runtime, Method::kReduceRows));

@@ -271,15 +271,15 @@ TEST(RowTime, ChunksAreRounds) {
   const VariableFacts whole = held(100'000, 64, 800, 2'000);
   for (const Method method : {Method::kAllgatherv, Method::kReduceRows}) {
     VariableFacts cut = whole;
-    cut.exchange_bytes_max = 1;
-    cut.gathered.count = cut.reduced.count = 10;
+    cut.ceiling.bytes_max = 1;
+    cut.ceiling.gathered.count = cut.ceiling.reduced.count = 10;
     const cost::RowTime once = time_of(method, whole, topology);
     const cost::RowTime rounds = time_of(method, cut, topology);
     EXPECT_DOUBLE_EQ(rounds.messages, 10 * once.messages);
     EXPECT_EQ(rounds.wire, once.wire);
     EXPECT_GT(rounds.memory, once.memory);
     EXPECT_GT(rounds.rows, once.rows);
-    cut.gathered.count = cut.reduced.count = 1;
+    cut.ceiling.gathered.count = cut.ceiling.reduced.count = 1;
     EXPECT_EQ(time_of(method, cut, topology).microseconds(), once.microseconds());
   }
 }
@@ -289,16 +289,16 @@ TEST(RowTime, CeilingsChangeTheChoice) {
   const TopologyFacts topology = spread(4, 4);
   VariableFacts facts = held(100'000, 16, 30, 74);
   ASSERT_EQ(chosen(facts, topology), Method::kAllgatherv);
-  facts.exchange_bytes_max = 1;
-  facts.gathered.count = 40;
-  facts.reduced.count = 2;
+  facts.ceiling.bytes_max = 1;
+  facts.ceiling.gathered.count = 40;
+  facts.ceiling.reduced.count = 2;
   EXPECT_EQ(chosen(facts, topology), Method::kReduceRows);
-  facts.reduced.count = 0;
+  facts.ceiling.reduced.count = 0;
   EXPECT_EQ(chosen(facts, topology), Method::kAllgatherv);
   // What is dense is made so where it fits alone.
   facts.given_dense = true;
   EXPECT_EQ(chosen(facts, topology), Method::kMadeDense);
-  facts.made_dense.count = 0;
+  facts.ceiling.made_dense.count = 0;
   EXPECT_EQ(chosen(facts, topology), Method::kAllgatherv);
 }
 
