@@ -105,8 +105,8 @@ void draw_registrations(uint64_t seed, Scenario* scenario) {
   }
 }
 
-// Of rows that the framework holds: enough for a row of each rank in every array, so that some go in
-// many chunks and none is refused.
+// Of rows that the framework holds: enough for a row of each rank in every array, so that some go
+// in many chunks and none is refused.
 void draw_ceilings(uint64_t seed, Scenario* scenario) {
   SeededRandom random = SeededRandom(seed).fork(82);
   const uint64_t world = scenario->world;

@@ -70,8 +70,8 @@ const std::vector<Hosts>& layouts() {
   return all;
 }
 
-Json plan_of(Script* script, const std::string& variable) {
-  const auto plan = Json::parse(script->world().engine(0).reports().plan_json());
+Json plan_of(EngineWorld& world, const std::string& variable) {
+  const auto plan = Json::parse(world.engine(0).reports().plan_json());
   for (const Json& each : plan["variables"]) {
     if (each["name"] == variable) return each;
   }
@@ -85,9 +85,10 @@ TEST(EngineChunks, GiveTheNaiveSums) {
     options.world.message_bytes_max = round % 2 == 0 ? 4096 : kInprocMessageBytesMax;
     options.world.late_jobs = round % 2 == 0;
     options.pipelined = round % 3 == 0;
+    options.world.plan_after_steps = round % 2 == 0 ? 2 : 8;
     Script script(options);
     EXPECT_EQ(script.play(), "") << "seed " << seed << ", layout " << round;
-    const uint64_t chunks = plan_of(&script, "many")["chunks"].get<uint64_t>();
+    const uint64_t chunks = plan_of(script.world(), "many")["chunks"].get<uint64_t>();
     EXPECT_TRUE(chunks > 1 || options.world.hosts.size() == 1) << "layout " << round;
   }
 }
@@ -112,6 +113,107 @@ TEST(EngineChunks, BitsAreThoseOfTheWhole) {
     EXPECT_EQ(capped.play(), "");
     EXPECT_EQ(whole.play(), "");
     EXPECT_EQ(capped.digest(), whole.digest()) << "seed " << seed;
+  }
+}
+
+// A slice of every rank, of as many rows as there may be.
+class OneCapped {
+ public:
+  OneCapped(const Hosts& hosts, uint64_t bytes_max)
+      : world_({.hosts = hosts, .deterministic = true}),
+        ids_(kRowsMax),
+        values_(world_.size(), std::vector<float>(kRowsMax * kWidth, 1)) {
+    const parallax_variable_t variables[] = {capped("rows", 20'000, kWidth, kRowsMax, bytes_max)};
+    committed = world_.commit(variables);
+    for (size_t i = 0; i < ids_.size(); ++i) ids_[i] = static_cast<int64_t>(i * 7);
+  }
+
+  EngineWorld& world() { return world_; }
+  // The step begins, and the rank gives its rows.
+  Request* reduce(uint32_t rank) {
+    StepCalls& calls = world_.engine(rank).step_calls();
+    uint64_t step = 0;
+    Request* request = nullptr;
+    EXPECT_TRUE(calls.begin(&step).ok());
+    parallax_slice_t slice = rows_slice(0, ids_, values_[rank].data());
+    EXPECT_TRUE(calls.reduce(step, {&slice, 1}, &request).ok());
+    return request;
+  }
+  uint64_t reserved_bytes() {
+    const auto stats = Json::parse(world_.engine(0).reports().stats_json());
+    return stats["variables"][0]["memory_reserved_bytes"].get<uint64_t>();
+  }
+
+  std::vector<Status> committed;
+
+ private:
+  static constexpr uint64_t kWidth = 16, kRowsMax = 2'000;
+  EngineWorld world_;
+  std::vector<int64_t> ids_;
+  std::vector<std::vector<float>> values_;
+};
+
+// Given a ceiling of a tenth of what is staged without one, expect what is reserved beside slice
+// and result to be less by what is spared, and within it.
+TEST(EngineChunks, MemoryStaysUnderTheCeiling) {
+  for (const Hosts& hosts : layouts()) {
+    if (hosts.size() == 1) continue;
+    OneCapped roomy(hosts, uint64_t{1} << 40);
+    const Json whole = plan_of(roomy.world(), "rows");
+    EXPECT_EQ(whole["chunks"], 1);
+    const auto staged = whole["exchange_bytes"].get<uint64_t>();
+    OneCapped tight(hosts, staged / 10);
+    ASSERT_TRUE(tight.committed[0].ok()) << tight.committed[0].message();
+    const Json cut = plan_of(tight.world(), "rows");
+    EXPECT_GT(cut["chunks"].get<uint64_t>(), 5u);
+    EXPECT_LE(cut["exchange_bytes"].get<uint64_t>(), staged / 10);
+    EXPECT_NE(cut["why"].get<std::string>().find(" rounds of "), std::string::npos) << cut["why"];
+    // Of each alike, but for where chunks begin.
+    OneCapped barely(hosts, staged / 5);
+    const uint64_t own = 4096 * 3 * 8;
+    EXPECT_LE(tight.reserved_bytes(), barely.reserved_bytes() + own);
+    EXPECT_LE(tight.reserved_bytes() + staged * 4 / 5, roomy.reserved_bytes() + staged / 5 + own);
+  }
+}
+
+// Given a ceiling that no chunk keeps, expect LIMIT on every rank, and the least that it tells to
+// do.
+TEST(EngineChunks, TheLeastCeilingIsTold) {
+  for (const Hosts& hosts : layouts()) {
+    OneCapped refused(hosts, 100);
+    std::string said;
+    for (const Status& each : refused.committed) {
+      EXPECT_EQ(each.code(), PARALLAX_LIMIT);
+      EXPECT_EQ(each.facts().field, "exchange_bytes_max");
+      said = each.message();
+    }
+    const std::string lead = "allgatherv takes ";
+    ASSERT_NE(said.find(lead), std::string::npos) << said;
+    const uint64_t least = std::stoull(said.substr(said.find(lead) + lead.size()));
+    EXPECT_EQ(OneCapped(hosts, least - 1).committed[0].code(), PARALLAX_LIMIT);
+    EXPECT_TRUE(OneCapped(hosts, least).committed[0].ok());
+  }
+}
+
+// Given a rank that is gone in the midst of a step's rounds, expect the others to say so.
+TEST(EngineChunks, ALossEndsTheRounds) {
+  for (const Hosts& hosts : {Hosts{0, 1, 2, 3}, Hosts{0, 0, 1, 1}}) {
+    for (uint32_t passes = 0; passes < 60; passes += 6) {
+      OneCapped job(hosts, 60'000);
+      ASSERT_TRUE(job.committed[0].ok()) << job.committed[0].message();
+      EngineWorld& world = job.world();
+      std::vector<Request*> reduces;
+      for (uint32_t rank = 0; rank < world.size(); ++rank) reduces.push_back(job.reduce(rank));
+      world.shuffle(passes);
+      world.kill(2);
+      reduces.erase(reduces.begin() + 2);
+      ASSERT_TRUE(world.run_until_done(reduces));
+      for (const Request* each : reduces) {
+        EXPECT_TRUE(each->status.ok() || each->status.code() == PARALLAX_PEER_LOST)
+            << each->status.message();
+      }
+      EXPECT_TRUE(passes > 0 || reduces[0]->status.code() == PARALLAX_PEER_LOST);
+    }
   }
 }
 
