@@ -118,6 +118,7 @@ typedef struct parallax_options {
   uint32_t no_local_aggregation;
   const char *pins;
 } parallax_options_t;
+#define PARALLAX_STALENESS_MAX 62
 #define PARALLAX_ASYNC UINT32_MAX
 PARALLAX_API parallax_status_t parallax_open(const parallax_options_t *options,
                                              parallax_job_t **job);
@@ -169,6 +170,8 @@ typedef struct parallax_buffer_options {
   uint32_t huge_pages;
   uint32_t memory;
   uint32_t device;
+  uint32_t symmetric;
+  uint32_t reserved;
 } parallax_buffer_options_t;
 PARALLAX_API parallax_status_t parallax_buffer_alloc(parallax_job_t *job, size_t bytes,
                                                      const parallax_buffer_options_t *options,
@@ -288,6 +291,11 @@ typedef struct parallax_variable {
   uint32_t state_elements[2];
   uint32_t memory;
   uint32_t table_memory;
+  void *place_values;
+  void *place_into;
+  uint32_t wire_dtype;
+  uint32_t reserved;
+  uint64_t exchange_bytes_max;
 } parallax_variable_t;
 PARALLAX_API parallax_status_t parallax_register(parallax_job_t *job,
                                                  const parallax_variable_t *variable,
@@ -413,6 +421,9 @@ PARALLAX_API parallax_status_t parallax_collective(parallax_job_t *job,
 #define PARALLAX_WAIT_DEFAULT (-1)
 PARALLAX_API parallax_status_t parallax_wait(parallax_request_t *const *requests, size_t count,
                                              int64_t timeout_ms);
+PARALLAX_API parallax_status_t parallax_stream_wait(parallax_request_t *const *requests,
+                                                    size_t count, uint32_t device, void *stream,
+                                                    int64_t timeout_ms);
 PARALLAX_API parallax_status_t parallax_request_test(parallax_request_t *request);
 PARALLAX_API parallax_status_t parallax_request_cancel(parallax_request_t *request);
 PARALLAX_API const char *parallax_request_error(parallax_request_t *request);
