@@ -59,7 +59,10 @@ Status find_chunks(const Group& group, Outbox& outbox, uint32_t marker_hosts_max
   ceiling.gathered = chunks_by(Method::kAllgatherv);
   ceiling.reduced = chunks_by(Method::kReduceRows);
   if (!runtime->facts.integer) ceiling.made_dense = chunks_by(Method::kMadeDense);
-  return check_chunks(runtime->facts, variable.id);
+  const Status kept = check_chunks(runtime->facts, variable.id);
+  // The job ends, and its reports may still be asked for: a plan has the way that it begins with.
+  if (!kept.ok()) ceiling = {.bytes_max = ceiling.bytes_max};
+  return kept;
 }
 
 Status check_chunks(const VariableFacts& facts, uint32_t variable) {

@@ -49,13 +49,16 @@ class Chunks(unittest.TestCase):
         def body(job):
             # The first rank to know fails the job, in whatever call another one is.
             with self.assertRaises(px.LimitExceeded) as refused:
-                register(job, exchange_bytes_max=100)
+                register(job, exchange_bytes_max=100, method=method)
                 job.commit()
             self.assertEqual(refused.exception.field, "exchange_bytes_max")
             self.assertIn("raise it to that", str(refused.exception))
+            job.report("plan")
+            job.report("stats")
             return True
 
-        self.assertEqual(run_ranks(2, body), [True] * 2)
+        for method in (None, "allgatherv", "reduce_rows", "made_dense"):
+            self.assertEqual(run_ranks(2, body), [True] * 2)
 
     def test_of_rows_without_a_rule_alone(self):
         def body(job):

@@ -116,6 +116,17 @@ TEST(EngineChunks, BitsAreThoseOfTheWhole) {
   }
 }
 
+// For ThreadSanitizer: slices are coalesced on other threads.
+TEST(EngineChunksThreads, SlicesOnOtherThreads) {
+  uint64_t seed = 9800;
+  for (const Hosts& hosts : {Hosts{0}, Hosts{0, 0}, Hosts{0, 0, 1, 1}, Hosts{0, 1, 1}}) {
+    ScriptOptions options = options_of(hosts, ++seed);
+    options.world.compute_threads = 2;
+    Script script(options);
+    EXPECT_EQ(script.play(), "") << "seed " << seed;
+  }
+}
+
 // A slice of every rank, of as many rows as there may be.
 class OneCapped {
  public:

@@ -295,5 +295,30 @@ TEST(Explain, Table) {
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3 + 4 + 2 + 4);
 }
 
+// Given a ceiling, expect chunks and bytes in numbers and in words, and no way that keeps it not.
+TEST(Explain, CeilingsTellTheirChunks) {
+  VariableFacts facts = embedding();
+  facts.managed = false;
+  facts.ceiling = {.bytes_max = 5'000'000,
+                   .gathered = {.count = 12, .rows = 8'400, .bytes = 4'990'000},
+                   .reduced = {.count = 1, .rows = 0, .bytes = 4'000'000},
+                   .made_dense = {.count = 0, .rows = 0, .bytes = 90'000'000}};
+  const Json variable = explained({facts}, PARALLAX_PLAN_AUTO, false)["variables"][0];
+  EXPECT_EQ(variable["method"], "allgatherv");
+  EXPECT_EQ(variable["exchange_bytes_max"], 5'000'000);
+  EXPECT_EQ(variable["exchange_bytes"], 4'990'000);
+  EXPECT_EQ(variable["chunks"], 12);
+  const auto why = variable["why"].get<std::string>();
+  EXPECT_NE(why.find("; in 12 rounds of 8400 rows, which stage 4990000 bytes (exchange_bytes_max "
+                     "is 5000000)"),
+            std::string::npos)
+      << why;
+  EXPECT_EQ(variable["alternatives"].size(), 2u);
+  const auto other = way(variable, "reduce_rows")["why"].get<std::string>();
+  EXPECT_NE(other.find("; in 1 round, which stage"), std::string::npos) << other;
+  facts.ceiling = {};
+  EXPECT_FALSE(explained({facts}, PARALLAX_PLAN_AUTO, false)["variables"][0].contains("chunks"));
+}
+
 }  // namespace
 }  // namespace parallax
