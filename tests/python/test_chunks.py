@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of the framework's under a ceiling of what exchanging them may take."""
 
+import threading
 import unittest
 
 import libparallax as px
@@ -46,10 +47,13 @@ class Chunks(unittest.TestCase):
         self.assertNotIn("chunks", whole[0][1])
 
     def test_what_no_chunk_keeps_is_told(self):
+        registered = threading.Barrier(2)
+
         def body(job):
-            # The first rank to know fails the job, in whatever call another one is.
+            register(job, exchange_bytes_max=100, method=method)
+            # The first rank to know fails the job: all are to be in the call that tells it.
+            registered.wait()
             with self.assertRaises(px.LimitExceeded) as refused:
-                register(job, exchange_bytes_max=100, method=method)
                 job.commit()
             self.assertEqual(refused.exception.field, "exchange_bytes_max")
             self.assertIn("raise it to that", str(refused.exception))
