@@ -66,10 +66,20 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
        .staging = has_staged_block(runtime, method) ? staging_.get() : nullptr,
        .scratch = scratch_.get(),
        .chunk_rows = chunks_of(method, runtime.facts).rows,
-       .rows_stay = rows_stay});
+       .rows_stay = rows_stay,
+       // With staleness the rows of several steps are asked for before those of the first are
+       // pushed.
+       .pulled = method == Method::kPushPull && options_.staleness == 0 ? &pulls_ : nullptr,
+       .codings = &runtime.codings});
 }
 
 namespace {
+
+// That may be touched in a step, on the average.
+double rows_of_host(const Variable& variable, const HostMap& hosts) {
+  const uint64_t given = variable.rows_max * hosts.host_of.size() / hosts.ranks_of.size();
+  return static_cast<double>(std::min(variable.rows, given));
+}
 
 std::unique_ptr<VariableRuntime> new_runtime(uint32_t number, const Variable& variable,
                                              const View& view, size_t sums) {
@@ -77,7 +87,6 @@ std::unique_ptr<VariableRuntime> new_runtime(uint32_t number, const Variable& va
   runtime->facts = {.name = variable.name,
                     .rows = variable.rows,
                     .row_elements = variable.row_elements,
-                    .rows_max = variable.rows_max,
                     .element_bytes = bytes_of_sum(variable.sum_type()),
                     .value_bytes = bytes_of_dtype(variable.stored_dtype()),
                     .pushed_bytes = bytes_of_dtype(variable.pushed_dtype()),
@@ -85,6 +94,7 @@ std::unique_ptr<VariableRuntime> new_runtime(uint32_t number, const Variable& va
                     .managed = variable.managed(),
                     .ids_declared = variable.ids_declared(),
                     .integer = !is_floating(variable.dtype),
+                    .touched_rows_per_host = rows_of_host(variable, view.hosts),
                     .placement_pin = variable.pin.placement,
                     .method_pin = variable.pin.method,
                     .ceiling = {.bytes_max = variable.exchange_bytes_max},

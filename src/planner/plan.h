@@ -90,7 +90,6 @@ struct VariableFacts {
   std::string name;
   uint64_t rows = 0;
   uint64_t row_elements = 0;
-  uint64_t rows_max = 0;         // of a slice; 0: it has no row ids
   uint32_t element_bytes = 4;    // of a gradient
   uint32_t value_bytes = 0;      // of an element of a value that is pulled; 0: as of a gradient
   uint32_t pushed_bytes = 0;     // of one of rows that are pushed to another host; 0: the same
@@ -101,7 +100,8 @@ struct VariableFacts {
   bool integer = false;          // rows cannot be made dense: integers have no -0 for "no row"
   bool measured = false;         // the three below mean something
   // "Per host" is per rank when there is one host: see counted_parties() in cost.h.
-  double touched_rows_per_host = 0;  // s: distinct rows a host has gradients for
+  double touched_rows_per_host = 0;  // s: distinct rows a host has gradients for; until that is
+                                     // measured as many as it may have
   double union_rows = 0;             // u: distinct rows over all hosts
   double pulled_rows_per_host = 0;   // t: distinct rows a host pulls, by messages
   // parallax_placement_t, parallax_method_t: what the planner may not choose; 0: it may.

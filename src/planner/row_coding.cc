@@ -36,10 +36,7 @@ std::string text_of(const Gain& gain) {
 
 // Of one row key: of `rows` keys so many lie, on average, in one owner's list.
 Gain of_row_key(const VariableFacts& facts, const TopologyFacts& topology) {
-  const double given = facts.measured
-                           ? facts.touched_rows_per_host
-                           : static_cast<double>(facts.rows_max) * topology.ranks / topology.hosts;
-  const double of_owner = std::max(1.0, given / topology.ranks);
+  const double of_owner = std::max(1.0, facts.touched_rows_per_host / topology.ranks);
   const double gap = std::max(1.0, static_cast<double>(facts.rows) / of_owner);
   const double bytes = std::min<double>(cost::kRowIdBytes, (std::log2(gap) + kBitsOfOrder) / 8);
   return {.spared_ns = (cost::kRowIdBytes - bytes) *

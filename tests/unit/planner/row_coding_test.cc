@@ -7,14 +7,15 @@
 namespace parallax {
 namespace {
 
-VariableFacts table(uint64_t rows, uint64_t width, uint64_t rows_max) {
+// Of which each of two ranks of a host gives so many.
+VariableFacts table(uint64_t rows, uint64_t width, double given) {
   return {.name = "table",
           .rows = rows,
           .row_elements = width,
-          .rows_max = rows_max,
           .element_bytes = 4,
           .managed = true,
-          .ids_declared = true};
+          .ids_declared = true,
+          .touched_rows_per_host = 2 * given};
 }
 
 TopologyFacts hosts(uint64_t mbit, RowCodingMode mode = RowCodingMode::kAuto) {
