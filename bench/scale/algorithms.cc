@@ -91,6 +91,7 @@ class Rank final : public Actor, private Receiver, private OutboxObserver {
   void on_sent(uint64_t cookie) override { outbox_.on_sent(cookie); }
   void on_lost(uint32_t, Loss, std::string_view) override { fail("a rank is lost"); }
   void on_section_packed(uint32_t, const SectionHeader&, size_t) override {}
+  void on_section_coded(uint32_t, const SectionHeader&, size_t) override {}
   // Nor that a processor copies what stays inside a host.
   void on_message_packed(uint32_t to, size_t bytes) override {
     if (job_.hosts.host_of[to] == columns_.host()) world_.charge(rank_, bytes);
