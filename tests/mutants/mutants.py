@@ -3,7 +3,8 @@
 An edit replaces `find` by `replace` in one file. It is matched token by token, whatever blanks and
 line breaks lie between, and must be found exactly once: an edit that is not is stale, and tests/
 mutants/run says so. Prefer .cc files: a header is compiled into many objects. Those of
-gradients on devices, and of sums among these, are in mutants_devices.py.
+gradients on devices, and of sums among these, are in mutants_devices.py; those of rows between
+hosts, and in chunks, in mutants_rows.py.
 """
 
 import collections
@@ -217,41 +218,6 @@ MUTANTS = [
            "src/server/stored_values.h",
            "seed_ = mix(variable_seed_ + kCounterStep * updates);",
            "seed_ = mix(variable_seed_ + kCounterStep * (updates > 0));"),
-    Mutant("pushed_rows_under_first_keys",
-           "of rows that cross in bf16 each lot is added up under the row keys of the first",
-           "src/collectives/row_intake.cc",
-           "row_keys.subspan(sizeof(uint32_t) * first, sizeof(uint32_t) * some)",
-           "row_keys.subspan(0, sizeof(uint32_t) * some)"),
-    Mutant("listed_before_known",
-           "a push refers to rows of a pull that their owner may not have been asked for yet",
-           "src/aggregate/pulled_keys.h",
-           "return list.asked == list.answered ? of(step, peer) : std::span<const uint32_t>();",
-           "return of(step, peer);"),
-    Mutant("listed_rows_shifted",
-           "rows that follow one another in a pull are read from its beginning",
-           "src/collectives/listed_rows.cc",
-           "std::copy_n(here.begin(), count, row_keys.begin());",
-           "std::copy_n(pulled.begin(), count, row_keys.begin());"),
-    Mutant("coded_flag_stays",
-           "a section says that it is coded after it was laid out as it was",
-           "src/message/section_coding.cc",
-           "header.flags &= static_cast<uint8_t>(~kSectionCoded);",
-           "header.flags &= static_cast<uint8_t>(~0u);"),
-    Mutant("rounds_overtake",
-           "a rank goes on to the next chunk before what it gets of this one is there",
-           "src/collectives/chunked_rows.cc",
-           "return takes_part_ && state.contributed && state.reduced && state.delivered;",
-           "return takes_part_ && state.contributed && state.reduced;"),
-    Mutant("last_chunk_left_out",
-           "a step of rows in chunks ends before its last chunk",
-           "src/collectives/chunked_rows.cc",
-           "if (chunk_ == chunk_count_ || !buffer.contributed) {",
-           "if (chunk_ + 1 == chunk_count_ || !buffer.contributed) {"),
-    Mutant("pushed_rows_cross_whole",
-           "rows that may cross in bf16 are planned so and cross as floats",
-           "src/group/group.cc",
-           ".wire = method == Method::kPushPull ? runtime.variable->pushed_dtype()",
-           ".wire = method == Method::kAllreduce ? runtime.variable->pushed_dtype()"),
     Mutant("state_kept_narrow",
            "a variable that moves sends its state as if that were kept as its values are",
            "src/group/migration.cc",
