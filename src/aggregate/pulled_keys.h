@@ -9,7 +9,6 @@
 #ifndef PARALLAX_AGGREGATE_PULLED_KEYS_H_
 #define PARALLAX_AGGREGATE_PULLED_KEYS_H_
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -56,12 +55,6 @@ class PulledKeys {
     if (peer >= lists_.size()) return {};
     const List& list = lists_[peer][step & 1];
     return list.asked == list.answered ? of(step, peer) : std::span<const uint32_t>();
-  }
-  // The longest that any list may get.
-  uint64_t rows_max() const {
-    uint64_t most = 0;
-    for (const auto& each : lists_) most = std::max<uint64_t>(most, each[0].row_keys.size());
-    return most;
   }
 
  private:

@@ -205,9 +205,11 @@ bool ChunkedRows::fits_chunk(const Section& section, uint32_t chunk) const {
 bool ChunkedRows::on_section(uint32_t from, const Section& section) {
   uint64_t round = 0;
   uint32_t chunk = 0;
-  if (!find_round(section.header, &round, &chunk) || !fits_chunk(section, chunk)) return false;
   // An owner says that rows have arrived even before it has its part in that round.
-  names_.set(round, section.header.step, chunk);
+  if (!find_round(section.header, &round, &chunk) || !fits_chunk(section, chunk) ||
+      !names_.hear(round, section.header.step, chunk)) {
+    return false;
+  }
   Section of_round = section;
   of_round.header.step = round;
   of_round.header.part = RoundNames::stage_of(section.header.part);

@@ -5,18 +5,50 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 namespace parallax {
 
 namespace {
 
-// As many of the rows, from the first on, as come in the order of what was pulled.
-uint32_t walk(std::span<const uint32_t> pulled, std::span<uint32_t> row_keys) {
-  uint32_t found = 0;
-  for (uint32_t place = 0; place < pulled.size() && found < row_keys.size(); ++place) {
-    if (pulled[place] == row_keys[found]) row_keys[found++] = place;
+// Where rows of both part the next that are alike are looked for among so many; and so many times
+// more often in vain than rows are alike before all others are taken for rows of another order.
+constexpr uint32_t kLooksAhead = 16, kFailuresMax = 64;
+
+// Along both. Those that are found go to the front.
+uint32_t walk(std::span<const uint32_t> pulled, std::span<uint32_t> row_keys,
+              std::span<uint32_t> items) {
+  const auto count = static_cast<uint32_t>(row_keys.size());
+  uint32_t found = 0, failures = 0;
+  for (uint32_t at = 0, place = 0; at < count && place < pulled.size();) {
+    if (row_keys[at] != pulled[place]) {
+      const auto some = pulled.subspan(place, std::min<size_t>(kLooksAhead, pulled.size() - place));
+      const auto here = std::find(some.begin(), some.end(), row_keys[at]);
+      const auto* const rows = &row_keys[at];
+      const auto* const end = rows + std::min(kLooksAhead, count - at);
+      const auto* const there = std::find(rows, end, pulled[place]);
+      if (here != some.end()) {
+        place += static_cast<uint32_t>(here - some.begin());
+      } else if (there != end) {
+        at += static_cast<uint32_t>(there - rows);
+      } else {
+        if (++failures == kFailuresMax) break;
+        ++at;
+        ++place;
+      }
+      continue;
+    }
+    std::swap(row_keys[found], row_keys[at]);
+    std::swap(items[found], items[at]);
+    row_keys[found++] = place++;
+    ++at;
+    failures -= std::min(failures, 1u);
   }
   return found;
+}
+
+void take_back(std::span<const uint32_t> pulled, std::span<uint32_t> places) {
+  for (uint32_t& each : places) each = pulled[each];
 }
 
 // False: a row was pulled twice, in two types, so that slots of the index are no places.
@@ -61,17 +93,16 @@ uint32_t look_up(std::span<const uint32_t> pulled, std::span<uint32_t> row_keys,
 
 uint32_t list_rows(std::span<const uint32_t> pulled, std::span<uint32_t> row_keys,
                    std::span<uint32_t> items, RowScratch* scratch) {
-  // A bit for each row that was pulled is to take less than the row keys of those that are pushed.
-  if (pulled.size() / 8 >= row_keys.size() * sizeof(uint32_t)) return 0;
-  uint32_t found = walk(pulled, row_keys);
-  if (found < row_keys.size() && found < pulled.size() && scratch != nullptr) {
-    for (uint32_t i = 0; i < found; ++i) row_keys[i] = pulled[row_keys[i]];
-    const uint32_t walked = found;
+  // So that a walk costs little for each row that is pushed.
+  if (pulled.size() / 4 > row_keys.size()) return 0;
+  uint32_t found = walk(pulled, row_keys, items);
+  const size_t others = row_keys.size() - found;
+  if (scratch != nullptr && others > 0 && pulled.size() <= 2 * others) {
+    take_back(pulled, row_keys.first(found));
     found = look_up(pulled, row_keys, items, *scratch);
-    if (found == 0) found = walk(pulled, row_keys.first(walked));
   }
   if (found > 0 && row_keys[found - 1] - row_keys[0] < found * 8 * sizeof(uint32_t)) return found;
-  for (uint32_t i = 0; i < found; ++i) row_keys[i] = pulled[row_keys[i]];
+  take_back(pulled, row_keys.first(found));
   return 0;
 }
 

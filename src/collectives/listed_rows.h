@@ -20,9 +20,10 @@ namespace parallax {
 
 // Of rows for one owner, each a row key and an item: puts those that were pulled first, in the
 // order of `pulled`, and writes each one's place there over its row key; the others are behind
-// them. Returns how many were pulled; 0 where telling which would take more than row keys do. Rows
-// in the order in which they were pulled are found by one walk; else, with a `scratch` that has
-// room, by its index.
+// them. Returns how many were pulled; 0 where telling which would take more than row keys do, or
+// rows are few beside those that were pulled. Rows in the order of the pull, but for some here and
+// there, are found by a walk along both. With a `scratch`, which is for where 4 bytes are worth 10
+// ns, those of another order are found by its index.
 uint32_t list_rows(std::span<const uint32_t> pulled, std::span<uint32_t> row_keys,
                    std::span<uint32_t> items, RowScratch* scratch);
 

@@ -147,7 +147,7 @@ void ReturnedRows::send_to_hosts(Send send) {
     // Row keys are in no order here.
     const bool other = options_.codings != nullptr && host != columns_.host();
     send.coding.numbers =
-        other && options_.codings->pushed.numbers && may_be_coded(dtype_of(options_.sum));
+        other && options_.codings->pushed.numbers && has_number_code(dtype_of(options_.sum));
     outbox_.add(columns_.leader(host, column), send);
   }
 }

@@ -30,7 +30,14 @@ class RoundNames {
   }
 
   void set(uint64_t round, uint64_t step, uint32_t chunk) {
-    names_[round & 1] = {.step = step, .bits = bits_of(chunk)};
+    names_[round & 1] = {.round = round, .step = step, .bits = bits_of(chunk)};
+  }
+  // By a peer. False: it has another name.
+  [[nodiscard]] bool hear(uint64_t round, uint64_t step, uint32_t chunk) {
+    const Name& name = names_[round & 1];
+    if (name.round == round && (name.step != step || name.bits != bits_of(chunk))) return false;
+    set(round, step, chunk);
+    return true;
   }
   void name(SectionHeader* header) const {
     const Name& name = names_[header->step & 1];
@@ -40,6 +47,7 @@ class RoundNames {
 
  private:
   struct Name {
+    uint64_t round = UINT64_MAX;  // none yet
     uint64_t step = 0;
     uint8_t bits = 0;
   };

@@ -3,6 +3,7 @@
 #include "collectives/row_chunks.h"
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -41,7 +42,7 @@ class Measure {
                               .insert({locals, map.local_of[rank], partition.rows_owned(rank),
                                        partition.range_of(rank).count})
                               .second;
-      if (is_new) ranks_.push_back(rank);
+      if (is_new) kinds_.push_back(std::make_unique<Columns>(map, rank));
     }
   }
 
@@ -60,8 +61,8 @@ class Measure {
  private:
   uint64_t most_bytes(const Partition& partition, const ExchangeOptions& options) const {
     uint64_t most = 0;
-    for (const uint32_t rank : ranks_) {
-      const Columns of_rank(columns_.map(), rank);
+    for (const auto& each : kinds_) {
+      const Columns& of_rank = *each;
       const uint64_t bytes =
           made_dense() ? MadeDense(of_rank, partition, outbox_, compute_, options).needed_bytes()
                        : RowExchange(of_rank, partition, outbox_, compute_, options,
@@ -92,7 +93,8 @@ class Measure {
   Outbox& outbox_;
   Compute& compute_;
   ExchangeOptions options_;
-  std::vector<uint32_t> ranks_;  // one of each kind
+  // One rank of each kind, kept for what they have found of the job's layout.
+  std::vector<std::unique_ptr<Columns>> kinds_;
 };
 
 }  // namespace

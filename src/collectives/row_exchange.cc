@@ -231,7 +231,7 @@ void RowExchange::forward(StepBuffer& buffer) {
 SectionCoding RowExchange::coding_to(uint32_t rank) const {
   if (options_.codings == nullptr || columns_.host_of(rank) == columns_.host()) return {};
   return {.row_keys = options_.codings->pushed.row_keys && options_.scratch != nullptr,
-          .numbers = options_.codings->pushed.numbers && may_be_coded(intake_.dtype())};
+          .numbers = options_.codings->pushed.numbers && has_number_code(intake_.dtype())};
 }
 
 void RowExchange::forward_to_hosts(StepBuffer& buffer) {
@@ -313,7 +313,7 @@ void RowExchange::send_to_owner(uint32_t owner, Send send, std::span<uint32_t> r
   uint32_t listed = 0;
   if (pulled != nullptr) {
     listed = list_rows(pulled->known(send.header.step, columns_.place_in_column(owner)), row_keys,
-                       items, options_.scratch);
+                       items, send.coding.row_keys ? options_.scratch : nullptr);
   }
   const auto count = static_cast<uint32_t>(items.size());
   if (listed > 0) {

@@ -171,9 +171,9 @@ Status Engine::start() {
   // At their bounds, so that no call of a step grows them.
   step_calls_.reserve();
   requests_.reserve();
+  if (group_.columns().host_count() > 1) intake_.reserve(transport_.message_bytes_max());
   // A part's transport learns here whom it delivers to.
   if (options_.part != 0) transport_.poll(intake_);
-  if (group_.columns().host_count() > 1) intake_.reserve(transport_.message_bytes_max());
   return outbox_.start(options_.view.epoch);
 }
 

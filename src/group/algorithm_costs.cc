@@ -25,7 +25,7 @@ bool may_go_by_time(const VariableRuntime& runtime, const Group& group) {
 }
 
 // Whether rows are coded between hosts goes by what their link takes.
-bool may_be_coded(const Group& group) {
+bool coding_is_open(const Group& group) {
   return group.columns().host_count() > 1 && group.topology().row_coding == RowCodingMode::kAuto;
 }
 
@@ -53,7 +53,7 @@ bool choices_open(const Group& group, std::span<const Variable* const> newest) {
   const auto added = newest_of(group, newest);
   return std::any_of(added.begin(), added.end(), [&group](const auto& runtime) {
     if (runtime->variable->ids_declared()) {
-      return may_go_by_time(*runtime, group) || may_be_coded(group);
+      return may_go_by_time(*runtime, group) || coding_is_open(group);
     }
     return group.algorithms().is_open(dense_shape_of(group, *runtime, runtime->plan.method));
   });

@@ -75,6 +75,10 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
 
 namespace {
 
+WireNumbers wire_numbers(uint32_t dtype) {
+  return {.bytes = bytes_of_dtype(dtype), .has_code = has_number_code(dtype)};
+}
+
 // That may be touched in a step, on the average.
 double rows_of_host(const Variable& variable, const HostMap& hosts) {
   const uint64_t given = variable.rows_max * hosts.host_of.size() / hosts.ranks_of.size();
@@ -88,8 +92,8 @@ std::unique_ptr<VariableRuntime> new_runtime(uint32_t number, const Variable& va
                     .rows = variable.rows,
                     .row_elements = variable.row_elements,
                     .element_bytes = bytes_of_sum(variable.sum_type()),
-                    .value_bytes = bytes_of_dtype(variable.stored_dtype()),
-                    .pushed_bytes = bytes_of_dtype(variable.pushed_dtype()),
+                    .pulled = wire_numbers(variable.stored_dtype()),
+                    .pushed = wire_numbers(variable.pushed_dtype()),
                     .tag = variable.tag,
                     .managed = variable.managed(),
                     .ids_declared = variable.ids_declared(),

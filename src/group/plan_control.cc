@@ -146,6 +146,7 @@ void PlanControl::settle() {
       facts.pulled_rows_per_host = facts.touched_rows_per_host;
     }
   }
+  choose_codings(group_);
   settled_plan_ = settled_plan(facts(), group_.topology(), options_.mode);
   for (const uint32_t variable : measuring()) {
     const VariableRuntime& runtime = group_.runtime(variable);
@@ -232,6 +233,7 @@ Status PlanControl::take(const Decision& decision, uint64_t step) {
     if (entry.plan == runtime.plan || runtime.facts.given_dense) continue;
     PARALLAX_RETURN_IF_ERROR(migration_.begin(runtime, entry.plan, step + 2));
   }
+  if (decision.entry_count > 0) choose_codings(group_);
   // The next step is the first that counts what a commit has added meanwhile.
   if (decision.settled && end_ < group_.with_ids().size()) measure_from(step + 1);
   if (decision.dense_variable == kNoVariable) return {};

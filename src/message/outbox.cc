@@ -333,7 +333,7 @@ bool Outbox::pump_peer(Peer& to) {
   const uint32_t index = free_buffers_.back();
   free_buffers_.pop_back();
   SendBuffer& buffer = buffers_[index];
-  buffer.used = buffer.message_bytes = sizeof(MessageHeader);
+  buffer.used = buffer.message_bytes = buffer.plain_bytes = sizeof(MessageHeader);
   buffer.run_first = buffer.section_count = buffer.segment_count = 0;
   buffer.piece = {};
   fill(to, buffer);
@@ -395,7 +395,7 @@ void Outbox::fill(Peer& to, SendBuffer& buffer) {
 // Writes one section of the send; true if that was its last.
 bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
   const size_t room = buffer.bytes.size() - buffer.message_bytes;
-  if (room < sizeof(SectionHeader)) return false;
+  if (room < sizeof(SectionHeader) || buffer.has_much()) return false;
   const uint64_t left = send.count - send.packed;
   const uint64_t fit = std::min(left, items_that_fit(send, room - sizeof(SectionHeader)));
   const bool whole = send.whole || send.blob != UINT32_MAX;  // control is never cut
@@ -424,6 +424,7 @@ bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
   } else {
     write_payload(send, fit, out + sizeof header);
     const size_t plain_bytes = header.payload_bytes;
+    buffer.plain_bytes += plain_bytes;
     if (send.coding.any() && fit > 0 &&
         coder_.code(plain_section(send, header, out + sizeof header), send.coding, &header,
                     out + sizeof header)) {

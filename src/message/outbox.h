@@ -115,6 +115,7 @@ class Outbox {
   static constexpr size_t kBuffersKept = 8;
   static constexpr size_t kSendsReserved = 64;
   static constexpr size_t kBlobsReserved = 16;
+  static constexpr size_t kPlainMessagesMax = 4;
 
   struct Peer {
     uint32_t rank = 0;
@@ -132,12 +133,16 @@ class Outbox {
     size_t used = 0;       // of bytes
     size_t run_first = 0;  // of those, the first that is in no segment yet
     size_t message_bytes = 0;
+    size_t plain_bytes = 0;  // as many, were nothing coded
     uint32_t section_count = 0;
     uint32_t segment_count = 0;
     std::array<Segment, kSegmentsMax> segments = {};
     PlacedPiece piece = {};        // that goes before it; of no bytes: none
     uint32_t* borrowed = nullptr;  // the count of whose memory the piece is read, if any
     bool lent = false;             // the transport reads it until the send completes
+
+    // The peer is to be busy with one message for no longer than with so many that are not coded.
+    bool has_much() const { return plain_bytes > kPlainMessagesMax * bytes.size(); }
   };
 
   Peer& peer(uint32_t rank);

@@ -28,7 +28,9 @@ struct SectionCoding {
 };
 
 // Numbers of this parallax_dtype_t have exponents that the coding knows.
-inline bool may_be_coded(uint32_t dtype) { return dtype == PARALLAX_F32 || dtype == PARALLAX_BF16; }
+inline bool has_number_code(uint32_t dtype) {
+  return dtype == PARALLAX_F32 || dtype == PARALLAX_BF16;
+}
 
 // Of one variable: the row keys that owners are asked for, their answers, and what is pushed, or
 // gathered. A rank's own choice, which may change at any time.

@@ -21,8 +21,8 @@ double with_id_bytes(const VariableFacts& facts) { return row_bytes(facts) + kRo
 
 // Of a row that is pulled, and with its id.
 double pulled_row_bytes(const VariableFacts& facts) {
-  if (facts.value_bytes == 0) return row_bytes(facts);
-  return static_cast<double>(facts.row_elements) * facts.value_bytes;
+  if (facts.pulled.bytes == 0) return row_bytes(facts);
+  return static_cast<double>(facts.row_elements) * facts.pulled.bytes;
 }
 double pulled_with_id_bytes(const VariableFacts& facts) {
   return pulled_row_bytes(facts) + kRowIdBytes;
@@ -30,8 +30,8 @@ double pulled_with_id_bytes(const VariableFacts& facts) {
 
 // Of a row that is pushed, with its id: within a host it is summed as it is.
 double pushed_with_id_bytes(const VariableFacts& facts, const TopologyFacts& topology) {
-  if (facts.pushed_bytes == 0 || topology.hosts == 1) return with_id_bytes(facts);
-  return static_cast<double>(facts.row_elements) * facts.pushed_bytes + kRowIdBytes;
+  if (facts.pushed.bytes == 0 || topology.hosts == 1) return with_id_bytes(facts);
+  return static_cast<double>(facts.row_elements) * facts.pushed.bytes + kRowIdBytes;
 }
 
 // (N-1)/N: what a party does not own itself.

@@ -13,7 +13,7 @@
 //   allgatherv   (N-1) s (R+I); with one host as reduce_rows, for there each leader sums its part
 //   reduce_rows  (N-1)/N (s+u) (R+I)        (N-1)/N s up to the owners, (N-1)/N u back
 //   push_pull    (N-1)/N (s+t) (R+I)        (N-1)/N s pushed with their ids, whose elements may be
-//                rounded between hosts (VariableFacts::pushed_bytes); (N-1)/N t pulled,
+//                rounded between hosts (VariableFacts::pushed); (N-1)/N t pulled,
 //                ids up and rows back. The ids of a push travel a second time although it is mostly
 //                a subset of the pull before it: a push that refers to the pulled list, which the
 //                wire format has room for (Encoding::kValues), is not built

@@ -54,7 +54,7 @@ std::string why_of_table(const VariableFacts& facts) {
 }
 
 // Of rows between hosts.
-bool may_be_coded(const VariableFacts& facts, const TopologyFacts& topology) {
+bool crosses_as_rows(const VariableFacts& facts, const TopologyFacts& topology) {
   return topology.hosts > 1 && carries_rows(facts);
 }
 
@@ -67,7 +67,7 @@ Json coding_json(const VariableFacts& facts, const TopologyFacts& topology) {
 }
 
 std::string why_of_coding(const VariableFacts& facts, const TopologyFacts& topology) {
-  if (!may_be_coded(facts, topology)) return "";
+  if (!crosses_as_rows(facts, topology)) return "";
   const RowCodingChoice choice = choose_row_coding(facts, topology);
   if (!choice.row_keys && !choice.pushed && !choice.pulled) return "";
   const bool numbers = choice.pushed || choice.pulled;
@@ -102,7 +102,7 @@ Json variable_json(const VariableFacts& facts, const TopologyFacts& topology,
     json["carrier"] = facts.carrier.empty() ? "host" : facts.carrier;
   }
   if (!facts.table.empty()) json["table"] = facts.table;
-  if (may_be_coded(facts, topology)) json["coding"] = coding_json(facts, topology);
+  if (crosses_as_rows(facts, topology)) json["coding"] = coding_json(facts, topology);
   if (facts.ceiling.bytes_max != 0) {
     const Chunks& chunks = chunks_of(plan.method, facts);
     json["exchange_bytes_max"] = facts.ceiling.bytes_max;

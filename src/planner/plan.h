@@ -84,6 +84,13 @@ struct Ceiling {
   Chunks gathered = {}, reduced = {}, made_dense = {};
 };
 
+// An element on its way: how many bytes it has, 0: as many as one of a gradient; and whether
+// numbers of its type can be coded (row_coding.h).
+struct WireNumbers {
+  uint32_t bytes = 0;
+  bool has_code = false;
+};
+
 // What is known of a variable. The measured figures are averages per step; they matter for slices
 // with row ids only, dense costs follow from the shape. Rows are distinct rows, once coalesced.
 struct VariableFacts {
@@ -91,8 +98,8 @@ struct VariableFacts {
   uint64_t rows = 0;
   uint64_t row_elements = 0;
   uint32_t element_bytes = 4;    // of a gradient
-  uint32_t value_bytes = 0;      // of an element of a value that is pulled; 0: as of a gradient
-  uint32_t pushed_bytes = 0;     // of one of rows that are pushed to another host; 0: the same
+  WireNumbers pulled = {};       // of a value
+  WireNumbers pushed = {};       // of rows to another host
   uint32_t tag = PARALLAX_AUTO;  // parallax_tag_t
   bool managed = false;          // has an update rule
   bool ids_declared = false;     // rows_max > 0

@@ -45,10 +45,11 @@ Gain of_row_key(const VariableFacts& facts, const TopologyFacts& topology) {
 }
 
 // Of the numbers of one row; none: no numbers that are coded.
-Gain of_numbers(uint32_t number_bytes, const VariableFacts& facts, const TopologyFacts& topology) {
-  if (facts.integer || (number_bytes != 2 && number_bytes != 4)) return {};
-  const NumberCoding& coding = number_bytes == 2 ? kOfBf16 : kOfF32;
-  const double bytes = static_cast<double>(facts.row_elements) * number_bytes;
+Gain of_numbers(const WireNumbers& numbers, const VariableFacts& facts,
+                const TopologyFacts& topology) {
+  if (!numbers.has_code) return {};
+  const NumberCoding& coding = numbers.bytes == 2 ? kOfBf16 : kOfF32;
+  const double bytes = static_cast<double>(facts.row_elements) * numbers.bytes;
   return {
       .spared_ns =
           bytes * coding.spared * static_cast<double>(topology.costs.between.byte_ps) / 1000,
@@ -63,11 +64,9 @@ RowCodingChoice choose_row_coding(const VariableFacts& facts, const TopologyFact
     choice.why = "row_coding is off";
     return choice;
   }
-  const uint32_t pushed_bytes = facts.pushed_bytes != 0 ? facts.pushed_bytes : facts.element_bytes;
-  const uint32_t pulled_bytes = facts.value_bytes != 0 ? facts.value_bytes : facts.element_bytes;
   const Gain key = of_row_key(facts, topology);
-  const Gain pushed = of_numbers(pushed_bytes, facts, topology);
-  const Gain pulled = of_numbers(pulled_bytes, facts, topology);
+  const Gain pushed = of_numbers(facts.pushed, facts, topology);
+  const Gain pulled = of_numbers(facts.pulled, facts, topology);
   const bool all = topology.row_coding == RowCodingMode::kOn;
   choice.row_keys = all || key.pays();
   choice.pushed = (all && pushed.taken_ns > 0) || pushed.pays();
@@ -77,7 +76,8 @@ RowCodingChoice choose_row_coding(const VariableFacts& facts, const TopologyFact
     return choice;
   }
   choice.why = "a row key would spare " + text_of(key);
-  if (pushed.taken_ns > 0) choice.why += ", the numbers of a row " + text_of(pushed);
+  if (pushed.taken_ns > 0) choice.why += ", the numbers of a row pushed " + text_of(pushed);
+  if (facts.managed && pulled.taken_ns > 0) choice.why += ", and pulled " + text_of(pulled);
   choice.why += "; coded from " + cost::figure(kGainMin) + " times on";
   return choice;
 }

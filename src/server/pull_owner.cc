@@ -227,7 +227,7 @@ Send PullOwner::new_answer(const PulledVariable& variable, uint32_t host) const 
   send.ahead = !asked.behind;
   const RowCodings* const codings = variable.lists.codings;
   if (codings != nullptr && host != columns_.host()) {
-    send.coding.numbers = codings->answered.numbers && may_be_coded(asked.dtype);
+    send.coding.numbers = codings->answered.numbers && has_number_code(asked.dtype);
   }
   return send;
 }

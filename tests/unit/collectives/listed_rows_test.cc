@@ -110,6 +110,31 @@ TEST_F(ListedRows, TheSameRowsTakeNoBits) {
   EXPECT_EQ(got[0].payload.size(), 3 * sizeof(float)) << "the rows, and nothing else";
 }
 
+// Some of what was pulled, in its order, and some that was not: found without an index.
+TEST_F(ListedRows, OthersHereAndThere) {
+  Keys pulled, pushed;
+  for (uint32_t i = 0; i < 1000; ++i) {
+    pulled.push_back(3 * i);
+    if (i % 7 == 3) pushed.push_back(3 * i + 1);
+    if (i % 5 != 0) pushed.push_back(i % 11 == 0 ? 3 * i + 2 : 3 * i);
+  }
+  const auto kept = static_cast<uint32_t>(std::count_if(
+      pushed.begin(), pushed.end(), [](uint32_t row_key) { return row_key % 3 == 0; }));
+  const Pushed rows = list(pulled, pushed, nullptr);
+  expect_right(pulled, pushed, rows);
+  EXPECT_EQ(rows.listed, kept);
+  expect_read(pulled, rows, 1);
+}
+
+// Rows in another order cost a bounded walk, and are not looked up where no scratch is given.
+TEST_F(ListedRows, AnotherOrderIsGivenUp) {
+  Keys pulled(4000);
+  for (uint32_t i = 0; i < pulled.size(); ++i) pulled[i] = i;
+  Keys pushed(pulled.rbegin(), pulled.rend());
+  EXPECT_LT(list(pulled, pushed, nullptr).listed, 200u);
+  EXPECT_EQ(list(pulled, pushed, &scratch_).listed, 4000u);
+}
+
 // Some of what was pulled, in its order: found without an index.
 TEST_F(ListedRows, SomeOfThemInTheirOrder) {
   const Keys pulled = {5, 4, 9, 1, 7}, pushed = {4, 1, 7};
@@ -121,11 +146,11 @@ TEST_F(ListedRows, SomeOfThemInTheirOrder) {
 
 TEST_F(ListedRows, OthersInAnyOrder) {
   const Keys pulled = {5, 4, 9, 1, 7}, pushed = {8, 7, 4, 2, 5};
-  EXPECT_EQ(list(pulled, pushed, nullptr).listed, 0u) << "one walk finds none of these";
+  EXPECT_EQ(list(pulled, pushed, nullptr).listed, 1u) << "a walk finds the first pulled";
   const Pushed rows = list(pulled, pushed, &scratch_);
   EXPECT_EQ(rows.listed, 3u);
-  EXPECT_EQ(rows.row_keys, (Keys{0, 1, 4, 8, 2}));
-  EXPECT_EQ(rows.items, (Keys{104, 102, 101, 100, 103}));
+  EXPECT_EQ(rows.row_keys, (Keys{0, 1, 4, 2, 8}));
+  EXPECT_EQ(rows.items, (Keys{104, 102, 101, 103, 100}));
 }
 
 TEST_F(ListedRows, NotWhereBitsTakeMoreThanRowKeys) {
@@ -144,8 +169,8 @@ TEST_F(ListedRows, ARowThatWasPulledTwice) {
   const Keys pulled = {5, 4, 5, 9, 8}, pushed = {5, 9, 4, 8};
   const Pushed rows = list(pulled, pushed, &scratch_);
   expect_right(pulled, pushed, rows);
-  EXPECT_EQ(rows.listed, 2u) << "those that the walk finds";
-  EXPECT_EQ(rows.row_keys, (Keys{0, 3, 4, 8}));
+  EXPECT_EQ(rows.listed, 3u) << "those that the walk finds";
+  EXPECT_EQ(rows.row_keys, (Keys{0, 3, 4, 4}));
 }
 
 TEST_F(ListedRows, AnyRowsThroughMessages) {

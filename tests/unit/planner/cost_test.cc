@@ -116,7 +116,7 @@ TEST(Cost, PushesAndPullsBringTheirIds) {
 // Of a table that keeps half the bytes, pulls have them, and pushes not.
 TEST(Cost, PullsHaveWhatTablesKeep) {
   VariableFacts facts = sparse(30, 2, 6, 15, 9);
-  facts.value_bytes = 2;
+  facts.pulled.bytes = 2;
   EXPECT_DOUBLE_EQ(Hosts(3)(cost::push_pull, facts), 2.0 / 3 * (6 * 12 + 9 * 8));
   EXPECT_DOUBLE_EQ(Hosts(3)(cost::reduce_rows, facts), 2.0 / 3 * (6 + 15) * 12);
   EXPECT_EQ(cost::formula(Method::kPushPull, facts, {.hosts = 3, .ranks = 3}),
@@ -129,7 +129,7 @@ TEST(Cost, PullsHaveWhatTablesKeep) {
 // Rows that are rounded between hosts are pushed in half the bytes there, and nowhere else.
 TEST(Cost, PushesHaveWhatCrossesBetweenHosts) {
   VariableFacts facts = sparse(30, 2, 6, 15, 9);
-  facts.pushed_bytes = 2;
+  facts.pushed.bytes = 2;
   EXPECT_DOUBLE_EQ(Hosts(3)(cost::push_pull, facts), 2.0 / 3 * (6 * 8 + 9 * 12));
   EXPECT_DOUBLE_EQ(Hosts(3)(cost::reduce_rows, facts), 2.0 / 3 * (6 + 15) * 12);
   EXPECT_EQ(cost::formula(Method::kPushPull, facts, {.hosts = 3, .ranks = 3}),

@@ -13,6 +13,8 @@ VariableFacts table(uint64_t rows, uint64_t width, double given) {
           .rows = rows,
           .row_elements = width,
           .element_bytes = 4,
+          .pulled = {.bytes = 4, .has_code = true},
+          .pushed = {.bytes = 4, .has_code = true},
           .managed = true,
           .ids_declared = true,
           .touched_rows_per_host = 2 * given};
@@ -43,16 +45,12 @@ TEST(RowCoding, RowKeysThatLieFarApartSpareLess) {
 
 TEST(RowCoding, OfNumbersWithExponents) {
   VariableFacts facts = table(1000, 16, 100);
-  facts.integer = true;
+  facts.pushed = {.bytes = 8};
   EXPECT_FALSE(choose_row_coding(facts, hosts(100)).pushed);
-  facts = table(1000, 16, 100);
-  facts.element_bytes = 8;
-  EXPECT_FALSE(choose_row_coding(facts, hosts(100)).pushed);
-  facts.pushed_bytes = 2;
-  EXPECT_TRUE(choose_row_coding(facts, hosts(100)).pushed);
-  EXPECT_FALSE(choose_row_coding(facts, hosts(100)).pulled) << "values of eight bytes";
-  facts.value_bytes = 2;
   EXPECT_TRUE(choose_row_coding(facts, hosts(100)).pulled);
+  EXPECT_FALSE(choose_row_coding(facts, hosts(100, RowCodingMode::kOn)).pushed);
+  facts.pushed = {.bytes = 2, .has_code = true};
+  EXPECT_TRUE(choose_row_coding(facts, hosts(100)).pushed);
   facts.managed = false;
   EXPECT_FALSE(choose_row_coding(facts, hosts(100)).pulled) << "nobody pulls it";
 }
