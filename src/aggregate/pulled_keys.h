@@ -9,8 +9,11 @@
 #ifndef PARALLAX_AGGREGATE_PULLED_KEYS_H_
 #define PARALLAX_AGGREGATE_PULLED_KEYS_H_
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -28,13 +31,18 @@ class PulledKeys {
     }
   }
 
-  // A peer is asked for one more row, or asks for it.
-  void add(uint64_t step, uint32_t peer, uint32_t row_key) {
-    if (peer >= lists_.size()) return;
+  // A peer is asked for more rows, or asks for them. The row keys need not be aligned.
+  void add(uint64_t step, uint32_t peer, std::span<const std::byte> row_keys) {
+    if (peer >= lists_.size() || row_keys.empty()) return;
     List& list = lists_[peer][step & 1];
     if (list.step != step) list = {.row_keys = list.row_keys, .step = step};
-    ++list.asked;
-    if (list.count < list.row_keys.size()) list.row_keys[list.count++] = row_key;
+    const size_t count = row_keys.size() / sizeof(uint32_t);
+    const size_t kept = std::min<size_t>(count, list.row_keys.size() - list.count);
+    if (kept > 0) {
+      std::memcpy(&list.row_keys[list.count], row_keys.data(), kept * sizeof(uint32_t));
+    }
+    list.asked += count;
+    list.count += static_cast<uint32_t>(kept);
   }
   // It has answered so many more, and so has the list as far as it was asked.
   void answered(uint64_t step, uint32_t peer, uint64_t count) {

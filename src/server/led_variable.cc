@@ -271,9 +271,9 @@ LedVariable::Ask LedVariable::ask(const HostList& list, uint32_t owner) {
   asked.listed += ask.count;
   asked.answer.due += ask.count;
   due_ += ask.count;
+  asked_keys_.add(step_, place, std::as_bytes(list.asked.subspan(ask.first, ask.count)));
   for (uint32_t i = ask.first; i < ask.first + ask.count; ++i) {
     rows_[list.form].push(asked.queue, fresh_[grouped_[i]]);
-    asked_keys_.add(step_, place, list.asked[i]);
   }
   return ask;
 }

@@ -138,8 +138,8 @@ bool PullOwner::list_rows(PulledVariable& variable, uint32_t host, const Section
     const uint32_t row_key = row_key_at(section, i);
     if (row_key >= partition.rows() || partition.owner_of(row_key) != columns_.rank()) return false;
     list[asked.count + i] = static_cast<uint32_t>(partition.local_row(row_key));
-    variable.lists.row_keys.add(section.header.step, host, row_key);
   }
+  variable.lists.row_keys.add(section.header.step, host, section.payload);
   asked.count += count;
   return true;
 }

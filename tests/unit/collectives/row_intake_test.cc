@@ -47,7 +47,7 @@ class RowIntakeTest : public testing::Test, public PulledLists, public HostRows:
     for (uint32_t key = 0; key < kRows && mine_.size() < 5; ++key) {
       if (partition_.owner_of(key) == kOwner) mine_.push_back(key);
     }
-    for (const uint32_t key : mine_) keys_.add(kStep, kOther, key);
+    for (const uint32_t key : mine_) keys_.add(kStep, kOther, std::as_bytes(std::span(&key, 1)));
   }
 
   const PulledKeys* asked(uint32_t) const override { return nullptr; }
