@@ -224,14 +224,14 @@ size_t code_row_keys(std::span<const uint32_t> keys, std::span<std::byte> out) {
   GapBlock block;
   for (size_t at = 1; at < keys.size(); at += kGapsMax) {
     const size_t count = std::min(kGapsMax, keys.size() - at);
-    const uint32_t* const now = &keys[at];
+    const uint32_t* const before = &keys[at - 1];
     uint32_t wrong = 0;
     for (size_t i = 0; i < count; ++i) {
-      gaps[i] = now[i] - now[i - 1] - 1;
-      wrong |= now[i] <= now[i - 1] ? 1 : 0;
+      gaps[i] = before[i + 1] - before[i] - 1;
+      wrong |= before[i + 1] <= before[i] ? 1 : 0;
     }
     if (wrong != 0) return 0;
-    block.code(gaps, count, uint64_t{now[count - 1]} - now[-1] - count);
+    block.code(gaps, count, uint64_t{before[count]} - before[0] - count);
     if (block.count > bytes_max - bytes) return 0;
     std::memcpy(&out[bytes], block.bytes.data(), block.count);
     bytes += block.count;
