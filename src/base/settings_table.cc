@@ -264,8 +264,9 @@ constexpr SettingRow kRows[] = {
      .unit = "us",
      .max = 1'000'000,
      .sources = kOutside,
-     .help = "How long a waiter looks for what it waits for before it blocks in the kernel, 20 "
-             "times as long for what devices are summing; 0: it blocks at once. See threading.md."},
+     .help = "How long a waiter looks for what it waits for before it blocks in the kernel, up to "
+             "20 times as long in a job of one host, while that pays, and for what devices are "
+             "summing; 0: it blocks at once. See threading.md."},
     {.name = "spin_yield",
      .type = SettingType::kChoice,
      .standard = "auto",

@@ -346,10 +346,11 @@ bool Progress::wait_for(std::span<Request* const> requests, int64_t timeout_ns) 
 // Passes until all are done or the deadline is over, at least one; *now_ns is when the last began.
 bool Progress::drive(std::span<Request* const> requests, WaitEnd* end, int64_t* now_ns) {
   int idle_passes = 0;
-  bool quietly = true, looks_for_devices = true;
-  int64_t idle_ns = *now_ns;
+  bool quietly = true, blocked = false;
+  int64_t idle_ns = *now_ns, still_ns = *now_ns;  // since it looks, and since nothing moves
   while (true) {
     const bool moved = pass_for(requests, now_ns);
+    if (moved && (blocked || idle_passes >= kIdlePasses)) spin_.waited(*now_ns - still_ns);
     if (all_done(requests)) return true;
     end->saw(*now_ns);
     if (*now_ns >= end->deadline_ns) return false;
@@ -357,11 +358,12 @@ bool Progress::drive(std::span<Request* const> requests, WaitEnd* end, int64_t* 
       if (quietly && idle_passes >= kIdlePasses) spin_.found();
       idle_passes = 0;
       quietly = true;
-      looks_for_devices = true;
+      blocked = false;
       continue;
     }
     // Not before: what moved last may have taken long.
     if (idle_passes == 0) idle_ns = *now_ns;
+    if (idle_passes == 0 && !blocked) still_ns = *now_ns;
     // Who always yields has no reason to look longer before the first time.
     if (++idle_passes < kIdlePasses && spin_.quiet_ns() > 0) continue;
     const int64_t looked_ns = *now_ns - idle_ns;
@@ -369,19 +371,21 @@ bool Progress::drive(std::span<Request* const> requests, WaitEnd* end, int64_t* 
       quietly = false;
       spin_.vain();
     }
-    if (looked_ns < spin_.whole_ns() || (looks_for_devices && looks_on(looked_ns))) {
+    // Once it has blocked it takes long.
+    if (looked_ns < spin_.whole_ns() || (!blocked && looks_on(looked_ns))) {
       if (!quietly) sched_yield();
       continue;
     }
     block(requests, end->deadline_ns);
     idle_passes = 0;
     quietly = true;
-    looks_for_devices = false;  // it takes long
+    blocked = true;
   }
 }
 
 bool Progress::looks_on(int64_t looked_ns) {
-  if (looked_ns >= spin_.for_devices_ns()) return false;
+  if (looked_ns < spin_.longer_ns()) return true;
+  if (looked_ns >= spin_.longest_ns()) return false;
   const MutexLock lock(engine_mutex_);
   return groups_->devices_reduce();
 }

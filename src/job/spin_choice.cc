@@ -121,6 +121,7 @@ SpinChoice choose_spin(const SpinOptions& asked, std::span<const UsableCores> ra
 
 nlohmann::json spin_report(const SpinChoice& choice) {
   nlohmann::json report = {{"spin_us", choice.options.spin_ns / kNsPerUs},
+                           {"spin_us_max", SpinTime(choice.options).most_ns() / kNsPerUs},
                            {"spin_yield", yield_name(choice.options.yield)},
                            {"ranks", choice.ranks},
                            {"cores", choice.cores},

@@ -13,7 +13,14 @@
 // comes after a microsecond more is never found by a shorter one. Where the ranks of the machine
 // are more than the cores they may use (spin_choice.h), there is no quiet part.
 //
-// For what devices reduce a waiter looks longer, as the driver's own waits do: to be told by it
+// That costs a wake-up of each wait that is a little longer, and between ranks of one host, which
+// wait for each other's cores alone, most are: one's rows take a tenth of a millisecond more than
+// another's. There a waiter looks for up to kLonger times as long, giving its core away, while that
+// pays: of the waits that outlast a wake-up, one that ends within it doubles how long, one that
+// takes longer halves it. Where hosts are several what it waits for is the network's work, for
+// which the kernel needs the core (docs/adr/0115).
+//
+// For what devices reduce a waiter looks as long, as the driver's own waits do: to be told by it
 // costs more than a wake-up, and a reduction of a millisecond would take a twentieth longer.
 //
 // One owner at a time: the waiter that drives.
@@ -30,22 +37,29 @@ enum class SpinYield : uint32_t { kAuto, kAlways, kNever };  // as spin_yield ha
 struct SpinOptions {
   int64_t spin_ns = 50'000;
   SpinYield yield = SpinYield::kAuto;
+  bool longer = false;  // while that pays
 };
 
 class SpinTime {
  public:
   static constexpr int64_t kQuietMinNs = 1000;
   static constexpr uint32_t kTriedEvery = 64;  // waits in vain
-  static constexpr int64_t kForDevices = 20;   // times as long
+  static constexpr int64_t kLonger = 20;       // times as long, at most
 
   SpinTime() : SpinTime(SpinOptions()) {}
   explicit SpinTime(const SpinOptions& options)
       : whole_ns_(options.spin_ns),
         adapts_(options.yield == SpinYield::kAuto),
-        quiet_ns_(options.yield == SpinYield::kAlways ? 0 : options.spin_ns) {}
+        quiet_ns_(options.yield == SpinYield::kAlways ? 0 : options.spin_ns),
+        lengthens_(options.longer && options.yield != SpinYield::kNever),
+        longer_ns_(options.spin_ns) {}
 
   int64_t whole_ns() const { return whole_ns_; }
-  int64_t for_devices_ns() const { return kForDevices * whole_ns_; }
+  // The same with what of it yields alone.
+  int64_t longer_ns() const { return longer_ns_; }
+  int64_t longest_ns() const { return kLonger * whole_ns_; }
+  // What it can come to, but for devices.
+  int64_t most_ns() const { return lengthens_ ? longest_ns() : whole_ns_; }
   int64_t quiet_ns() const {
     return adapts_ && vain_ % kTriedEvery == kTriedEvery - 1 ? whole_ns_ : quiet_ns_;
   }
@@ -60,11 +74,19 @@ class SpinTime {
     quiet_ns_ = std::min(whole_ns_, std::max(kQuietMinNs, quiet_ns_ / 2));
     ++vain_;
   }
+  // Something moved, so long after what did before; it looked, or was blocked.
+  void waited(int64_t waited_ns) {
+    if (!lengthens_ || waited_ns <= whole_ns_) return;
+    longer_ns_ = waited_ns <= longest_ns() ? std::min(longest_ns(), 2 * longer_ns_)
+                                           : std::max(whole_ns_, longer_ns_ / 2);
+  }
 
  private:
   int64_t whole_ns_;
   bool adapts_;
   int64_t quiet_ns_;
+  bool lengthens_;
+  int64_t longer_ns_;
   uint32_t vain_ = 0;
 };
 

@@ -17,9 +17,8 @@ namespace {
 
 constexpr uint32_t kCoresMax = 8;  // of a machine for which a job of a rank more is small
 
-// Opens a rank of a host of its own and gives what it reports of waiting.
-nlohmann::json waiting_of(uint32_t rank, uint32_t world) {
-  const std::string host = "host" + std::to_string(rank);
+// Opens a rank and gives what it reports of waiting.
+nlohmann::json waiting_of(uint32_t rank, uint32_t world, const std::string& host) {
   parallax_options_t options = {};
   options.size = sizeof options;
   options.rank = rank;
@@ -36,11 +35,13 @@ nlohmann::json waiting_of(uint32_t rank, uint32_t world) {
   return waiting;
 }
 
-std::vector<nlohmann::json> waiting_of_all(uint32_t world) {
+// Each of a host of its own, or all of one.
+std::vector<nlohmann::json> waiting_of_all(uint32_t world, bool apart = true) {
   std::vector<nlohmann::json> all(world);
   std::vector<std::thread> ranks;
   for (uint32_t rank = 0; rank < world; ++rank) {
-    ranks.emplace_back([&all, rank, world] { all[rank] = waiting_of(rank, world); });
+    const std::string host = "host" + std::to_string(apart ? rank : 0);
+    ranks.emplace_back([&all, rank, world, host] { all[rank] = waiting_of(rank, world, host); });
   }
   for (std::thread& rank : ranks) rank.join();
   return all;
@@ -56,6 +57,7 @@ TEST(JobWaiting, RanksThatOutnumberTheCoresYieldUnlessTold) {
     EXPECT_EQ(found["cores"], cores);
     EXPECT_EQ(found["spin_yield"], "on");
     EXPECT_EQ(found["spin_us"], 50);
+    EXPECT_EQ(found["spin_us_max"], 50) << "what it waits for is the network's work";
   }
   const testkit::EnvironmentVariable yield("PARALLAX_SPIN_YIELD", "off");
   const testkit::EnvironmentVariable spin("PARALLAX_SPIN_US", "7");
@@ -63,6 +65,13 @@ TEST(JobWaiting, RanksThatOutnumberTheCoresYieldUnlessTold) {
     EXPECT_EQ(found["spin_yield"], "off");
     EXPECT_EQ(found["spin_us"], 7);
     EXPECT_EQ(found["why"], "spin_yield is off");
+  }
+}
+
+TEST(JobWaiting, RanksOfOneHostMayLookLonger) {
+  for (const nlohmann::json& found : waiting_of_all(2, false)) {
+    EXPECT_EQ(found["spin_us"], 50);
+    EXPECT_EQ(found["spin_us_max"], 1000);
   }
 }
 

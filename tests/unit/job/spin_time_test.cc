@@ -49,12 +49,46 @@ TEST(SpinTime, WhatIsSetHoldsWhateverIsFound) {
   }
 }
 
+// Between ranks of one host.
+TEST(SpinTime, ItLooksLongerWhileWaitsEndThen) {
+  constexpr int64_t kMostNs = SpinTime::kLonger * kWholeNs;
+  for (const SpinYield yield : {SpinYield::kAuto, SpinYield::kAlways}) {
+    SpinTime spin(SpinOptions{.yield = yield, .longer = true});
+    EXPECT_EQ(spin.longer_ns(), kWholeNs);
+    EXPECT_EQ(spin.most_ns(), kMostNs);
+    spin.waited(kWholeNs);
+    EXPECT_EQ(spin.longer_ns(), kWholeNs) << "a short wait says nothing";
+    spin.waited(kWholeNs + 1);
+    EXPECT_EQ(spin.longer_ns(), 2 * kWholeNs);
+    for (int i = 0; i < 20; ++i) spin.waited(kMostNs);
+    EXPECT_EQ(spin.longer_ns(), kMostNs);
+    spin.waited(kWholeNs);
+    spin.waited(kMostNs + 1);
+    EXPECT_EQ(spin.longer_ns(), kMostNs / 2);
+    for (int i = 0; i < 20; ++i) spin.waited(kMostNs + 1);
+    EXPECT_EQ(spin.longer_ns(), kWholeNs);
+    EXPECT_EQ(spin.whole_ns(), kWholeNs);
+  }
+}
+
+TEST(SpinTime, ItLooksNoLongerWhereItKeepsTheCoreOrHostsAreSeveral) {
+  SpinTime keeps(SpinOptions{.yield = SpinYield::kNever, .longer = true});
+  SpinTime hosts(SpinOptions{.longer = false});
+  for (SpinTime* spin : {&keeps, &hosts}) {
+    EXPECT_EQ(spin->most_ns(), kWholeNs);
+    spin->waited(2 * kWholeNs);
+    EXPECT_EQ(spin->longer_ns(), kWholeNs);
+  }
+}
+
 TEST(SpinTime, OfNothingThereIsNoQuietPart) {
-  SpinTime spin(SpinOptions{.spin_ns = 0, .yield = SpinYield::kAuto});
+  SpinTime spin(SpinOptions{.spin_ns = 0, .yield = SpinYield::kAuto, .longer = true});
   for (uint32_t i = 0; i < 2 * SpinTime::kTriedEvery; ++i) {
     EXPECT_EQ(spin.quiet_ns(), 0);
     EXPECT_EQ(spin.whole_ns(), 0);
+    EXPECT_EQ(spin.longer_ns(), 0);
     spin.vain();
+    spin.waited(1);
   }
 }
 
