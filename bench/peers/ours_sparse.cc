@@ -43,6 +43,8 @@ class Ours final : public Sparse {
         variable.rule = PARALLAX_RULE_ADAGRAD;
         variable.epsilon = kEpsilon;
       }
+      // Zeros that are written, as a model's first values are.
+      variable.init = PARALLAX_INIT_UNIFORM;
       auto& slice = slices_[at];
       slice.size = sizeof slice;
       slice.variable = job_->add(variable);

@@ -14,28 +14,32 @@
 
 #include "base/binding.h"
 #include "base/check.h"
+#include "base/huge_pages.h"
 
 namespace parallax {
 
 Arena::~Arena() {
   if (heap_ != nullptr) {
     std::free(heap_);
-  } else if (base_ != nullptr && sealed() == nullptr && !in_other_) {
+  } else if (base_ != nullptr && sealed() == nullptr && other_ == nullptr) {
     munmap(base_, reserved_bytes_);
   }
 }
 
-Status Arena::reserve(size_t bytes) {
+Status Arena::reserve(size_t bytes, bool huge) {
   PARALLAX_CHECK(base_ == nullptr);
   bytes = std::max(bytes, kArenaAlignmentBytes);
   if (bytes <= kHeapBytesMax) return reserve_of_heap(bytes);
-  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  constexpr int kAccess = PROT_READ | PROT_WRITE;
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* const base = huge ? map_for_huge_pages(bytes, kAccess, kFlags, -1)
+                          : mmap(nullptr, bytes, kAccess, kFlags, -1, 0);
   if (base == MAP_FAILED) {
     return limit("cannot reserve " + std::to_string(bytes) +
                  " bytes of address space: " + std::strerror(errno));
   }
   Binding::place_reserved(base, bytes);
+  huge_ = huge;
   base_ = static_cast<std::byte*>(base);
   reserved_bytes_ = bytes;
   used_bytes_ = 0;
@@ -47,6 +51,7 @@ Status Arena::reserve_sealed(size_t bytes, SealedMemory::Writers writers) {
   PARALLAX_RETURN_IF_ERROR(
       SealedMemory::make(std::max(bytes, kArenaAlignmentBytes), &sealed_, writers));
   Binding::place_reserved(sealed_.base(), sealed_.mapped_bytes());
+  huge_ = true;
   base_ = static_cast<std::byte*>(sealed_.base());
   reserved_bytes_ = bytes;
   used_bytes_ = 0;
@@ -57,7 +62,7 @@ void Arena::reserve_in(Arena& other, size_t bytes) {
   PARALLAX_CHECK(base_ == nullptr);
   bytes = bytes_for<std::byte>(std::max<size_t>(bytes, 1));
   base_ = other.take<std::byte>(bytes).data();
-  in_other_ = true;
+  other_ = &other;
   reserved_bytes_ = bytes;
   used_bytes_ = 0;
 }
@@ -74,8 +79,17 @@ Status Arena::reserve_of_heap(size_t bytes) {
   return {};
 }
 
+void Arena::will_be_written(std::span<const std::byte> bytes) {
+  if (other_ != nullptr) return other_->will_be_written(bytes);
+  if (!huge_) return;
+  const uint64_t mapped_bytes = sealed() == nullptr ? reserved_bytes_ : sealed_.mapped_bytes();
+  huge_ = have_huge_pages(ByteRange::at(bytes.data(), bytes.size()),
+                          ByteRange::at(base_, mapped_bytes));
+}
+
 size_t Arena::touched_bytes() const {
-  if (heap_ != nullptr || in_other_) return reserved_bytes_;  // it shares its pages with others
+  if (heap_ != nullptr || other_ != nullptr)
+    return reserved_bytes_;  // it shares its pages with others
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   constexpr size_t kPagesAtOnce = 4096;
   std::array<unsigned char, kPagesAtOnce> there;

@@ -32,13 +32,15 @@ class Arena {
            kArenaAlignmentBytes;
   }
 
-  // Reserves `bytes` of zeroed address space and starts over. LIMIT when the kernel refuses.
-  Status reserve(size_t bytes);
+  // Reserves `bytes` of zeroed address space and starts over; `huge`: such as can have huge pages
+  // (will_be_written). LIMIT when the kernel refuses.
+  Status reserve(size_t bytes, bool huge = false);
   // The same in pages that other processes can be let map.
   Status reserve_sealed(size_t bytes,
                         SealedMemory::Writers writers = SealedMemory::Writers::kOwner);
   // The same out of what is left of another arena, which outlives this one.
   void reserve_in(Arena& other, size_t bytes);
+  bool lies_in(const Arena& other) const { return other_ == &other; }
   // What it lies in, where other processes can be let map that; else null.
   const SealedMemory* sealed() const { return sealed_.base() == nullptr ? nullptr : &sealed_; }
 
@@ -47,6 +49,10 @@ class Arena {
   std::span<T> take(size_t count) {
     return {static_cast<T*>(take_bytes(bytes_for<T>(count))), count};
   }
+
+  // All these bytes of the arena are about to be written, and what they hold may be lost before:
+  // they get huge pages, as far as it was reserved so and the kernel has some.
+  void will_be_written(std::span<const std::byte> bytes);
 
   size_t reserved_bytes() const { return reserved_bytes_; }
   // Of them, those in pages that cost memory by now. Asks the kernel, some ms for a GiB; 0 where it
@@ -63,9 +69,10 @@ class Arena {
   Status reserve_of_heap(size_t bytes);
   void* take_bytes(size_t bytes);
 
-  void* heap_ = nullptr;  // what base_ lies in, where it is of the heap
-  SealedMemory sealed_;   // the same
-  bool in_other_ = false;
+  void* heap_ = nullptr;    // what base_ lies in, where it is of the heap
+  SealedMemory sealed_;     // the same
+  Arena* other_ = nullptr;  // the same
+  bool huge_ = false;       // and until it is refused
   std::byte* base_ = nullptr;
   size_t reserved_bytes_ = 0;
   size_t used_bytes_ = 0;

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "base/huge_pages.h"
 #include "base/signal_block.h"
 
 namespace parallax {
@@ -70,7 +71,7 @@ Status SealedMemory::make(uint64_t bytes, SealedMemory* memory, Writers writers)
     }
   }
   void* const base =
-      ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, made.fd_.get(), 0);
+      map_for_huge_pages(mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, made.fd_.get());
   if (base == MAP_FAILED) return refused(bytes, "mmap", "raise ulimit -v, or ask for less");
   made.base_ = base;
   made.mapped_bytes_ = mapped_bytes;

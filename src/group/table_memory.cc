@@ -8,7 +8,7 @@ namespace parallax {
 
 TableMemory::~TableMemory() {
   for (const void* base : own_) lending_.unshare(base);
-  for (const auto& pool : pools_) lending_.unshare(pool->sealed()->base());
+  for (const Pool& pool : pools_) lending_.unshare(pool.arena->sealed()->base());
 }
 
 // Over several hosts a pull goes by the leader of a column, whoever owns the rows.
@@ -41,20 +41,30 @@ bool TableMemory::reserve_own(Table& table) {
 
 bool TableMemory::reserve_in_pool(Table& table) {
   const size_t bytes = Arena::bytes_for<std::byte>(shared_bytes(table));
-  if (pools_.empty() || pools_.back()->left_bytes() < bytes) {
-    auto pool = std::make_unique<Arena>();
-    if (!pool->reserve_sealed(kPoolBytes).ok()) return false;
-    if (!share(*pool)) return false;
+  if (pools_.empty() || pools_.back().arena->left_bytes() < bytes) {
+    Pool pool = {std::make_unique<Arena>()};
+    if (!pool.arena->reserve_sealed(kPoolBytes).ok()) return false;
+    if (!share(*pool.arena)) return false;
     pools_.push_back(std::move(pool));
   }
-  const SharedPages pages = {pools_.back().get()};
-  return table.reserve({}, 0, &pages).ok();
+  const SharedPages pages = {pools_.back().arena.get()};
+  if (!table.reserve({}, 0, &pages).ok()) return false;
+  ++pools_.back().tables;
+  return true;
 }
 
 void TableMemory::unshare(const Table& table) {
-  if (table.arena().sealed() == nullptr) return;
-  const void* const base = table.arena().sealed()->base();
-  if (std::erase(own_, base) > 0) lending_.unshare(base);
+  if (table.arena().sealed() != nullptr) {
+    const void* const base = table.arena().sealed()->base();
+    if (std::erase(own_, base) > 0) lending_.unshare(base);
+    return;
+  }
+  const auto pool = std::find_if(pools_.begin(), pools_.end(), [&](const Pool& each) {
+    return table.arena().lies_in(*each.arena);
+  });
+  if (pool == pools_.end() || --pool->tables > 0) return;
+  lending_.unshare(pool->arena->sealed()->base());
+  pools_.erase(pool);
 }
 
 }  // namespace parallax

@@ -30,17 +30,23 @@ class TableMemory {
 
   // Of a table in host memory. LIMIT.
   Status reserve(Table& table);
-  // The table is about to go; what small ones lie in stays.
+  // The table is about to go; what small ones lie in goes with the last of them.
   void unshare(const Table& table);
 
-  // From so many bytes on a table has pages of its own.
-  static constexpr size_t kOwnBytesMin = size_t{1} << 20;
+  // From so many bytes on a table has pages of its own. Of less the last huge page would be a large
+  // part, which in memory of many is another table's.
+  static constexpr size_t kOwnBytesMin = size_t{4} << 20;
   // So many of them: beyond, a process may have few descriptors left.
   static constexpr size_t kOwnMax = 256;
   // Of the memory that small ones lie in together. Pages cost memory once touched.
-  static constexpr size_t kPoolBytes = size_t{16} << 20;
+  static constexpr size_t kPoolBytes = size_t{64} << 20;
 
  private:
+  struct Pool {
+    std::unique_ptr<Arena> arena;
+    size_t tables = 0;
+  };
+
   bool is_read_by_neighbours(const Table& table) const;
   bool reserve_own(Table& table);
   bool reserve_in_pool(Table& table);
@@ -48,8 +54,8 @@ class TableMemory {
 
   const Columns& columns_;
   Lending& lending_;
-  std::vector<const void*> own_;               // where those with pages of their own lie
-  std::vector<std::unique_ptr<Arena>> pools_;  // the last one has room
+  std::vector<const void*> own_;  // where those with pages of their own lie
+  std::vector<Pool> pools_;       // the last one has room
 };
 
 }  // namespace parallax

@@ -66,6 +66,18 @@ void each_row(uint32_t count, const Find& find, const Update& update) {
   }
 }
 
+// Elements [first, end) of an array, and sooner or later those behind them.
+void will_be_written(Arena& arena, std::span<const std::byte> array, uint32_t dtype, uint64_t first,
+                     uint64_t end) {
+  // The kernel interrupts all processors for each call, and takes some milliseconds for so much.
+  constexpr uint64_t kBytesAtOnce = uint64_t{32} << 20;
+  const uint64_t elements = kBytesAtOnce / bytes_of_dtype(dtype);
+  for (uint64_t at = (first + elements - 1) / elements; at * elements < end; ++at) {
+    const uint64_t from = at * kBytesAtOnce;
+    arena.will_be_written(array.subspan(from, std::min(kBytesAtOnce, array.size() - from)));
+  }
+}
+
 // False: they are zeros.
 bool has_initial_values(const Variable& variable) {
   if (variable.init == PARALLAX_INIT_CONSTANT) return variable.init_low != 0;
@@ -120,7 +132,7 @@ Status Table::reserve(const DeviceShare& share, uint32_t place, const SharedPage
   if (sharded_ && !partition_.ids_declared()) first_element_ = partition_.range_of(rank_).first;
   if (device_ != nullptr) return device_->reserve(share, place);
   if (shared == nullptr) {
-    PARALLAX_RETURN_IF_ERROR(arena_.reserve(needed_bytes()));
+    PARALLAX_RETURN_IF_ERROR(arena_.reserve(needed_bytes(), true));
   } else if (shared->pool == nullptr) {
     PARALLAX_RETURN_IF_ERROR(arena_.reserve_sealed(shared_bytes(*this)));
   } else {
@@ -157,11 +169,14 @@ bool Table::initialize(uint64_t* elements_left) {
 template <typename T>
 void Table::initialize_as(uint64_t first, uint64_t end) {
   if (variable_.initial_accumulator_value != 0 && array_count_ > 1) {
+    const uint64_t from = state_place(*this, first), to = state_place(*this, end);
+    will_be_written(arena_, arrays_[1], dtype(1), from, to);
     T* state = reinterpret_cast<T*>(arrays_[1].data());
-    std::fill(state + state_place(*this, first), state + state_place(*this, end),
-              static_cast<T>(variable_.initial_accumulator_value));
+    std::fill(state + from, state + to, static_cast<T>(variable_.initial_accumulator_value));
   }
   // Fresh pages are zero already; untouched, they cost no memory.
+  if (!has_initial_values(variable_) && variable_.init != PARALLAX_INIT_BROADCAST) return;
+  will_be_written(arena_, arrays_[0], dtype(0), first, end);
   if (!has_initial_values(variable_)) return;
   if (stored_ == nullptr) {
     return fill_values(first, end, reinterpret_cast<T*>(arrays_[0].data()) + first);

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/huge_pages.h"
+
 namespace parallax {
 
 namespace {
@@ -50,7 +52,7 @@ Status PeerBuffers::map(uint64_t buffer, const UniqueFd& fd, uint64_t bytes) {
   PARALLAX_RETURN_IF_ERROR(check_memory(fd.get(), bytes, &writable));
   const auto entry = mapped_.emplace(buffer, Mapping{}).first;  // may throw, and is to be first
   const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  void* const base = ::mmap(nullptr, bytes, access, MAP_SHARED | MAP_NORESERVE, fd.get(), 0);
+  void* const base = map_for_huge_pages(bytes, access, MAP_SHARED | MAP_NORESERVE, fd.get());
   if (base == MAP_FAILED) {
     mapped_.erase(entry);
     return limit(std::string("mmap for a peer's buffer failed: ") + std::strerror(errno));

@@ -15,7 +15,7 @@
 namespace parallax::testkit {
 namespace {
 
-Variable rows_of(uint64_t rows, uint64_t width) {
+Variable rows_of(uint64_t rows, uint64_t width, float initial) {
   Variable variable;
   variable.name = "v";
   variable.rows = rows;
@@ -23,6 +23,7 @@ Variable rows_of(uint64_t rows, uint64_t width) {
   variable.rows_max = 4;
   variable.dtype = PARALLAX_F32;
   variable.rule = PARALLAX_RULE_SUM;
+  variable.init_low = initial;  // of PARALLAX_INIT_CONSTANT
   return variable;
 }
 
@@ -35,8 +36,8 @@ class TableMemoryTest : public testing::Test {
     world_ = std::make_unique<World>(hosts);
     world_->network.set_memory(0, &world_->host.rank(0));
   }
-  Table& add(uint64_t rows, bool sharded = true) {
-    Made& made = *made_.emplace_back(std::make_unique<Made>(rows, *world_, sharded));
+  Table& add(uint64_t rows, bool sharded = true, float initial = 0) {
+    Made& made = *made_.emplace_back(std::make_unique<Made>(rows, *world_, sharded, initial));
     EXPECT_TRUE(world_->memory->reserve(made.table).ok());
     return made.table;
   }
@@ -63,8 +64,8 @@ class TableMemoryTest : public testing::Test {
     std::unique_ptr<TableMemory> memory;
   };
   struct Made {
-    Made(uint64_t rows, const World& world, bool sharded)
-        : variable(rows_of(rows, 16)),
+    Made(uint64_t rows, const World& world, bool sharded, float initial)
+        : variable(rows_of(rows, 16, initial)),
           partition(rows, 16, true, world.slots, 0),
           table(variable, partition, 0, sharded) {}
     const Variable variable;
@@ -110,6 +111,27 @@ TEST_F(TableMemoryTest, SmallOnesHaveAPartEach) {
   }
 }
 
+// Given tables that share huge pages, each written at first, in turns of some rows: expect each to
+// keep what was written while those behind it get theirs.
+TEST_F(TableMemoryTest, InitialValuesOfTablesInOneHugePage) {
+  start({0, 0});
+  constexpr uint64_t kRows = TableMemory::kOwnBytesMin / 64;  // half of what has pages of its own
+  for (int i = 0; i < 7; ++i) add(kRows + i, true, 1.1F * static_cast<float>(i + 1));
+  EXPECT_EQ(shared().size(), 1u);
+  for (const auto& made : made_) {
+    uint64_t left = 0;
+    do {
+      left = 100'000;
+    } while (!made->table.initialize(&left));
+  }
+  for (const auto& made : made_) {
+    const auto* const values = reinterpret_cast<const float*>(made->table.array(0).data());
+    for (uint64_t i = 0; i < made->table.owned_elements(0, 0); ++i) {
+      ASSERT_EQ(values[i], static_cast<float>(made->variable.init_low)) << i;
+    }
+  }
+}
+
 TEST_F(TableMemoryTest, NobodyElseReadsTheseTables) {
   for (const std::vector<uint32_t>& hosts : {std::vector<uint32_t>{0}, {0, 1}, {0, 0, 1}}) {
     start(hosts);
@@ -139,11 +161,15 @@ TEST_F(TableMemoryTest, TablesThatGoAreNotShared) {
   start({0, 0});
   const Table& large = add(kLargeRows);
   const Table& small = add(kSmallRows);
+  const Table& beside = add(kSmallRows);
   world_->memory->unshare(small);
-  EXPECT_TRUE(is_shared(small)) << "with the others there";
+  EXPECT_TRUE(is_shared(small)) << "with the other there";
   world_->memory->unshare(large);
   EXPECT_FALSE(is_shared(large));
   EXPECT_EQ(shared().size(), 1u);
+  world_->memory->unshare(beside);
+  EXPECT_EQ(shared().size(), 0u) << "the last of what lies together";
+  add(kSmallRows);
   add(kLargeRows);
   EXPECT_EQ(shared().size(), 2u);
   world_->memory.reset();
