@@ -404,6 +404,9 @@ void StepPipeline::apply(StepState& step) {
   step.applying = true;
   // A discarded step goes on all the same: its plan entries hold, its buffers are handed on.
   if (step.decision.outcome != Outcome::kCommit) return;
+  // Updates may run at once, in here. Others begin theirs by the decision, which may still be here.
+  parts_.outbox.pump(false);
+  parts_.group.entries().flush();
   const double contributors = std::max(1u, step.decision.contributors);
   const double factors[kReductionKinds] = {1.0, 1.0 / parts_.group.columns().world(),
                                            1.0 / contributors};
