@@ -7,6 +7,7 @@
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "base/prefetch.h"
 #include "message/place_offer.h"
 
 namespace parallax {
@@ -489,10 +490,16 @@ void Outbox::write_payload(const Send& send, uint64_t count, std::byte* out) con
   if (rows.values == nullptr) return;
   const size_t row_bytes = send.row_bytes();
   const size_t source_row_bytes = size_t{format.source_bytes} * rows.row_elements;
+  const auto row_at = [&](uint64_t item) {
+    return rows.values + size_t{slot_of(send.packed + item)} * source_row_bytes;
+  };
+  constexpr uint64_t kAhead = 16;
   for (uint64_t i = 0; i < count; ++i, out += row_bytes) {
-    const size_t slot = slot_of(send.packed + i);
-    convert_or_copy(format.convert, rows.values + slot * source_row_bytes, out, rows.row_elements,
-                    format.element_bytes);
+    // They lie all over a table.
+    if (rows.order != nullptr && i + kAhead < count) {
+      prefetch_row(row_at(i + kAhead), source_row_bytes);
+    }
+    convert_or_copy(format.convert, row_at(i), out, rows.row_elements, format.element_bytes);
   }
 }
 

@@ -29,6 +29,8 @@ class HeldRows {
   void clear();
   // The slot of a row; `*taken`: it was not there, and must be asked for. kNoSlot: none is free.
   uint32_t find_or_take(uint32_t row_key, bool* taken);
+  // It soon will be called for that row.
+  void prefetch(uint32_t row_key) const { index_.prefetch(row_key); }
 
   // Forgets all rows but those that are kept in between.
   void begin_forgetting();

@@ -165,7 +165,9 @@ void LedVariable::take_rows(HostList& list, bool together) {
   HeldRows& held = rows_[list.form];
   const uint32_t taken_before = list.taken;
   fresh_count_ = 0;
+  constexpr uint32_t kAhead = 16;
   for (; list.taken < list.count; ++list.taken) {
+    if (list.taken + kAhead < list.count) held.prefetch(list.rows[list.taken + kAhead]);
     uint32_t& row = list.rows[list.taken];
     bool fresh;
     uint32_t slot = held.find_or_take(row, &fresh);

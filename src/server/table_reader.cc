@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "aggregate/row_coalescer.h"
+#include "base/prefetch.h"
 
 namespace parallax {
 
@@ -60,15 +61,6 @@ CopyRows copy_of(const CopiedRow& row) {
       return copy_narrow<256>;
     default:
       return copy_any;
-  }
-}
-
-// Of a long row the beginning: the rest follows by itself.
-void ask_for(const std::byte* row, uint64_t bytes) {
-  constexpr uint64_t kLine = 64, kLinesMax = 4;
-  __builtin_prefetch(row);
-  for (uint64_t at = kLine; at < std::min(bytes, kLinesMax * kLine); at += kLine) {
-    __builtin_prefetch(row + at);
   }
 }
 
@@ -280,7 +272,7 @@ uint64_t TableReader::copy_rows(const Reading& reading, uint32_t count, RowsOf r
       const Partition::SlotTurn at = partition.turn_of(row_keys[unique]);
       const SlotRows& of_slot = rows_of_slot(at.slot);
       rows[i] = of_slot.first + at.turn * of_slot.stride_bytes;
-      ask_for(rows[i], from_bytes);
+      prefetch_row(rows[i], from_bytes);
       others_rows += of_slot.from_others;
     }
   };
