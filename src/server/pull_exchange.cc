@@ -15,7 +15,7 @@ PullExchange::PullExchange(const Columns& columns, Outbox& outbox, uint64_t earl
       early_(early_bytes_min != kNeverEarly && columns.host_count() > 1 && staleness == 0 &&
              outbox.remote_writes() == nullptr),
       source_(columns, outbox, variables_, staleness == 0),
-      leader_(columns, outbox, variables_, early_, staleness > 0),
+      leader_(columns, outbox, variables_, early_, staleness > 0, source_),
       owner_(columns, outbox, variables_, early_ ? early_bytes_min : kNeverEarly, staleness) {}
 
 PullExchange::~PullExchange() {

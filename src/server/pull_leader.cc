@@ -11,12 +11,13 @@
 namespace parallax {
 
 PullLeader::PullLeader(const Columns& columns, Outbox& outbox, const PulledVariables& variables,
-                       bool early, bool several_steps)
+                       bool early, bool several_steps, PullSource& own)
     : columns_(columns),
       outbox_(outbox),
       variables_(variables),
       early_(early),
-      several_steps_(several_steps) {
+      several_steps_(several_steps),
+      own_(own) {
   if (!columns.is_leader()) return;
   pulls_.resize(columns.locals().size());
   whole_.reserve(pulls_.size());
@@ -248,6 +249,12 @@ void PullLeader::answer(uint32_t local) {
 void PullLeader::answer_rows(PulledVariable& variable, uint32_t local) {
   LedVariable::HostList& list = variable.led.list(local);
   const uint32_t held = variable.led.dtype_of_values(list);
+  const uint32_t to = columns_.locals()[local];
+  if (to == columns_.rank() && held == list.dtype &&
+      own_.take_held(variable, list.step, variable.led.values(list),
+                     list.rows.first(list.count))) {
+    return;
+  }
   Send send = pull_send(SectionKind::kValuesLocal, Encoding::kValues, variable.id, list.step);
   send.header.flags = pull_flags(list.dtype);
   send.format = {.element_bytes = bytes_of_dtype(list.dtype),
@@ -259,7 +266,7 @@ void PullLeader::answer_rows(PulledVariable& variable, uint32_t local) {
   send.count = list.count;
   send.pending = &list.unpacked;
   ++list.unpacked;
-  outbox_.add(columns_.locals()[local], send);
+  outbox_.add(to, send);
 }
 
 // In the order of the column's elements: see PulledVariable::elements_of_column.

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "message/outbox.h"
+#include "server/pull_source.h"
 #include "server/pulled_variable.h"
 #include "world/patterns.h"
 
@@ -26,9 +27,10 @@ namespace parallax {
 class PullLeader {
  public:
   // All outlive this object.
-  // `several_steps`: ranks of the host pull for several steps at a time.
+  // `several_steps`: ranks of the host pull for several steps at a time. `own`: the pull of this
+  // rank.
   PullLeader(const Columns& columns, Outbox& outbox, const PulledVariables& variables, bool early,
-             bool several_steps);
+             bool several_steps, PullSource& own);
 
   // As PullExchange has them.
   [[nodiscard]] bool end_local(uint32_t from, uint64_t step);
@@ -81,6 +83,7 @@ class PullLeader {
   const PulledVariables& variables_;
   const bool early_;
   const bool several_steps_;
+  PullSource& own_;
   uint64_t startable_ = 1;       // the step that ranks may pull for
   uint64_t opened_ = 2;          // the last step that has counters
   std::vector<Pull> pulls_;      // by local rank

@@ -176,28 +176,57 @@ bool PullSource::on_values_local(uint32_t from, const Section& section) {
 
 bool PullSource::take_rows(PulledVariable& variable, uint32_t column, const Section& section) {
   const SectionHeader& header = section.header;
-  const uint64_t width = variable.partition.row_elements();
-  const size_t wire_bytes = width * bytes_of_dtype(variable.slice_dtype);
+  const size_t wire_bytes =
+      variable.partition.row_elements() * bytes_of_dtype(variable.slice_dtype);
   if (header.encoding != Encoding::kValues || section.payload.size() != wire_bytes * header.count ||
       !variable.answers[column].take(header.first, header.count)) {
     return false;
   }
+  put_rows(variable, column, {header.first, header.count},
+           [&](uint64_t i) { return section.payload.data() + i * wire_bytes; });
+  return true;
+}
+
+bool PullSource::take_held(PulledVariable& variable, uint64_t step, const std::byte* values,
+                           std::span<const uint32_t> slots) {
+  const uint32_t column = columns_.my_column();
+  AnswerProgress& answer = variable.answers[column];
+  if (!active_ || step != active_step_ || answer.came != 0 || answer.due != slots.size()) {
+    return false;
+  }
+  const size_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(variable.slice_dtype);
+  // As many at once as a message would bring: whoever is told of them begins with these.
+  const size_t together = std::max<size_t>(1, outbox_.message_bytes_max() / row_bytes);
+  while (answer.came < answer.due) {
+    const Range rows = {answer.came, std::min<uint64_t>(together, answer.due - answer.came)};
+    PARALLAX_CHECK(answer.take(rows.first, rows.count));
+    put_rows(variable, column, rows,
+             [&](uint64_t i) { return values + slots[rows.first + i] * row_bytes; });
+    left_ -= rows.count;
+  }
+  return true;
+}
+
+// Of what a column was asked for: `rows` of its list, each from row_at(i).
+template <typename RowAt>
+void PullSource::put_rows(PulledVariable& variable, uint32_t column, const Range& rows,
+                          RowAt row_at) {
   // It is of this pull, since something was due.
   const PulledSlice* into = &slices_[variable.first_slice];
+  const uint64_t width = variable.partition.row_elements();
   const size_t out_bytes = bytes_of_dtype(into->slice.dtype);
   const Convert convert = converter(variable.slice_dtype, into->slice.dtype);
   // The list was sent in this order; its row keys need not come back.
-  const uint32_t* rows =
-      variable.coalescer.order() + variable.coalescer.group_first(column) + header.first;
+  const uint32_t* const places =
+      variable.coalescer.order() + variable.coalescer.group_first(column) + rows.first;
   // They ascend: the next one is of the same slice, or of one behind it.
-  for (uint32_t i = 0; i < header.count; ++i) {
-    while (rows[i] - into->before >= into->slice.count) into = &slices_[into->next];
-    convert_or_copy(convert, section.payload.data() + i * wire_bytes,
-                    into->slice.values + (rows[i] - into->before) * width * out_bytes, width,
+  for (uint64_t i = 0; i < rows.count; ++i) {
+    while (places[i] - into->before >= into->slice.count) into = &slices_[into->next];
+    convert_or_copy(convert, row_at(i),
+                    into->slice.values + (places[i] - into->before) * width * out_bytes, width,
                     out_bytes);
   }
   advance_front(variable);
-  return true;
 }
 
 // Of a variable's only slice, where somebody asks: the rows before any that is still to come are

@@ -41,6 +41,11 @@ class PullSource {
   const TableReader& reader() const { return reader_; }
 
   [[nodiscard]] bool on_values_local(uint32_t from, const Section& section);
+  // The same of this rank itself, which leads its column: of a variable of the step's pull all rows
+  // that it wants there, in the order in which it asked, each where `values` has it by slot. False:
+  // it is not what is due.
+  [[nodiscard]] bool take_held(PulledVariable& variable, uint64_t step, const std::byte* values,
+                               std::span<const uint32_t> slots);
 
  private:
   void add(const PullSlice& slice);
@@ -57,6 +62,8 @@ class PullSource {
   void copy_elements(const PulledVariable& variable);
   const PulledSlice& slice_with(uint32_t row) const;
   [[nodiscard]] bool take_rows(PulledVariable& variable, uint32_t column, const Section& section);
+  template <typename RowAt>
+  void put_rows(PulledVariable& variable, uint32_t column, const Range& rows, RowAt row_at);
   [[nodiscard]] bool take_elements(PulledVariable& variable, uint32_t column,
                                    const Section& section);
 

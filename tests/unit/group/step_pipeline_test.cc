@@ -80,6 +80,31 @@ TEST(StepPipeline, RowsThatStayAreReadWhileTheyAreThere) {
   }
 }
 
+// The root's updates run at once, in its own turn: expect the others' decision to have left before.
+TEST(StepPipeline, TheDecisionGoesOutBeforeTheUpdates) {
+  struct Seen {
+    StepWorld* world = nullptr;
+    uint32_t updates = 0, kept_back = 0;
+  } seen;
+  Variable variable = managed("dense", StepWorld::kElements / 2);
+  variable.rule = PARALLAX_RULE_CALLBACK;
+  variable.own_rule = {.apply =
+                           [](void* context, const parallax_rule_block_t*) {
+                             Seen& all = *static_cast<Seen*>(context);
+                             ++all.updates;
+                             for (const uint32_t other : {1u, 2u}) {
+                               all.kept_back += all.world->network().outbox(0).has_queued(other);
+                             }
+                             return 0;
+                           },
+                       .context = &seen};
+  StepWorld world({0, 0, 0}, std::move(variable), 0);
+  seen.world = &world;
+  world.step();
+  EXPECT_GT(seen.updates, 0u);
+  EXPECT_EQ(seen.kept_back, 0u);
+}
+
 TEST(StepPipeline, OneRankWithInfinitiesDiscardsTheStep) {
   StepWorld world({0, 0, 1});
   world.step([](uint32_t rank, StepEnd* end) { end->found_inf = rank == 2; });
