@@ -84,7 +84,7 @@ void Arena::will_be_written(std::span<const std::byte> bytes) {
   if (!huge_) return;
   const uint64_t mapped_bytes = sealed() == nullptr ? reserved_bytes_ : sealed_.mapped_bytes();
   huge_ = have_huge_pages(ByteRange::at(bytes.data(), bytes.size()),
-                          ByteRange::at(base_, mapped_bytes));
+                          ByteRange::at(base_, mapped_bytes), &had_);
 }
 
 size_t Arena::touched_bytes() const {

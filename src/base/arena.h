@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/byte_range.h"
 #include "base/sealed_memory.h"
 #include "base/status.h"
 
@@ -73,6 +74,7 @@ class Arena {
   SealedMemory sealed_;     // the same
   Arena* other_ = nullptr;  // the same
   bool huge_ = false;       // and until it is refused
+  ByteRange had_;           // the last huge pages that were asked for
   std::byte* base_ = nullptr;
   size_t reserved_bytes_ = 0;
   size_t used_bytes_ = 0;

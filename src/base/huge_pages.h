@@ -27,8 +27,9 @@ void* map_for_huge_pages(size_t bytes, int protection, int flags, int fd);
 
 // `written` lies in `mapped`, and is about to be written whole: what it holds now may be lost. The
 // huge pages that it touches are had, as far as they lie in `mapped`; other bytes of them stay as
-// they are. False: the kernel gave none, or not all.
-bool have_huge_pages(const ByteRange& written, const ByteRange& mapped);
+// they are. Those in *had are not asked for again; what was asked for is there behind. False: the
+// kernel has none; of one that just now has not all this is not said.
+bool have_huge_pages(const ByteRange& written, const ByteRange& mapped, ByteRange* had);
 
 }  // namespace parallax
 

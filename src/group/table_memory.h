@@ -30,7 +30,8 @@ class TableMemory {
 
   // Of a table in host memory. LIMIT.
   Status reserve(Table& table);
-  // The table is about to go; what small ones lie in goes with the last of them.
+  // The table is to go right behind this, for its memory may be gone: what small ones lie in goes
+  // with the last of them.
   void unshare(const Table& table);
 
   // From so many bytes on a table has pages of its own. Of less the last huge page would be a large

@@ -353,7 +353,10 @@ bool Progress::drive(std::span<Request* const> requests, WaitEnd* end, int64_t* 
     if (moved && (blocked || idle_passes >= kIdlePasses)) spin_.waited(*now_ns - still_ns);
     if (all_done(requests)) return true;
     end->saw(*now_ns);
-    if (*now_ns >= end->deadline_ns) return false;
+    if (*now_ns >= end->deadline_ns) {
+      spin_.gave_up();
+      return false;
+    }
     if (moved) {
       if (quietly && idle_passes >= kIdlePasses) spin_.found();
       idle_passes = 0;

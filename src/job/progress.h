@@ -6,7 +6,7 @@
 // (parking.h), and keeps the leases alive. Nobody holds the engine mutex while blocked in the
 // kernel.
 //
-// A waiter looks for a moment before it blocks (spin_time.h). A wait that ends by looking makes no
+// A waiter looks for some time before it blocks (spin_time.h). A wait that ends by looking makes no
 // system call, nor does a call whose messages leave at once.
 //
 // Threads: everything here may be called from any thread, except start and stop (the job's opener

@@ -15,10 +15,10 @@
 //
 // That costs a wake-up of each wait that is a little longer, and between ranks of one host, which
 // wait for each other's cores alone, most are: one's rows take a tenth of a millisecond more than
-// another's. There a waiter looks for up to kLonger times as long, giving its core away, while that
-// pays: of the waits that outlast a wake-up, one that ends within it doubles how long, one that
-// takes longer halves it. Where hosts are several what it waits for is the network's work, for
-// which the kernel needs the core (docs/adr/0115).
+// another's. There a waiter looks for up to kLonger times as long, a millisecond at most, giving
+// its core away, while that pays: of the waits that outlast a wake-up, one that ends within it
+// doubles how long, one that takes longer, or is given up, halves it. Where hosts are several what
+// it waits for is the network's work, for which the kernel needs the core (docs/adr/0115).
 //
 // For what devices reduce a waiter looks as long, as the driver's own waits do: to be told by it
 // costs more than a wake-up, and a reduction of a millisecond would take a twentieth longer.
@@ -43,23 +43,26 @@ struct SpinOptions {
 class SpinTime {
  public:
   static constexpr int64_t kQuietMinNs = 1000;
-  static constexpr uint32_t kTriedEvery = 64;  // waits in vain
-  static constexpr int64_t kLonger = 20;       // times as long, at most
+  static constexpr uint32_t kTriedEvery = 64;         // waits in vain
+  static constexpr int64_t kLonger = 20;              // times as long, at most
+  static constexpr int64_t kLongerNsMax = 1'000'000;  // but for devices, or where more is set
 
   SpinTime() : SpinTime(SpinOptions()) {}
   explicit SpinTime(const SpinOptions& options)
       : whole_ns_(options.spin_ns),
         adapts_(options.yield == SpinYield::kAuto),
         quiet_ns_(options.yield == SpinYield::kAlways ? 0 : options.spin_ns),
-        lengthens_(options.longer && options.yield != SpinYield::kNever),
-        longer_ns_(options.spin_ns) {}
+        longer_ns_(options.spin_ns),
+        most_ns_(options.longer && options.yield != SpinYield::kNever
+                     ? std::max(options.spin_ns, std::min(longest_ns(), kLongerNsMax))
+                     : options.spin_ns) {}
 
   int64_t whole_ns() const { return whole_ns_; }
   // The same with what of it yields alone.
   int64_t longer_ns() const { return longer_ns_; }
   int64_t longest_ns() const { return kLonger * whole_ns_; }
   // What it can come to, but for devices.
-  int64_t most_ns() const { return lengthens_ ? longest_ns() : whole_ns_; }
+  int64_t most_ns() const { return most_ns_; }
   int64_t quiet_ns() const {
     return adapts_ && vain_ % kTriedEvery == kTriedEvery - 1 ? whole_ns_ : quiet_ns_;
   }
@@ -76,17 +79,18 @@ class SpinTime {
   }
   // Something moved, so long after what did before; it looked, or was blocked.
   void waited(int64_t waited_ns) {
-    if (!lengthens_ || waited_ns <= whole_ns_) return;
-    longer_ns_ = waited_ns <= longest_ns() ? std::min(longest_ns(), 2 * longer_ns_)
-                                           : std::max(whole_ns_, longer_ns_ / 2);
+    if (waited_ns <= whole_ns_) return;
+    if (waited_ns > most_ns_) return gave_up();
+    longer_ns_ = std::min(most_ns_, 2 * longer_ns_);
   }
+  // Nothing did before the wait's time was over.
+  void gave_up() { longer_ns_ = std::max(whole_ns_, longer_ns_ / 2); }
 
  private:
   int64_t whole_ns_;
   bool adapts_;
   int64_t quiet_ns_;
-  bool lengthens_;
-  int64_t longer_ns_;
+  int64_t longer_ns_, most_ns_;
   uint32_t vain_ = 0;
 };
 

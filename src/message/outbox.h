@@ -98,7 +98,6 @@ class Outbox {
   // a transport has copied has left.
   bool needs_pass() const { return queued_sends_ > 0 || lent_buffers_ > 0; }
   bool has_queued(uint32_t peer) const;
-  size_t message_bytes_max() const { return transport_.message_bytes_max(); }
   // Those that data is queued for, ascending. None: no send borrows anything, and any memory that
   // one might read may be freed.
   std::vector<uint32_t> peers_with_data() const;

@@ -6,6 +6,7 @@
 //   rank -> leader: distinct row keys     leader -> owner: those that it neither has nor asked for
 //   owner -> leader: the rows' values     leader -> rank: those it asked for
 //
+// What a leader has for its own rank it hands over without a message.
 // A pull waits for owners alone, never for what another rank of its host does or does not call.
 // Where all owners of a variable are of the host, and let its ranks read their tables, none of this
 // is sent: the rank copies the rows itself (TableReader).

@@ -214,8 +214,12 @@ bool PullLeader::on_values_host(uint32_t from, const Section& section) {
   while (const uint32_t area = variable->led.take_over(from)) {
     if (remote_writes() != nullptr) remote_writes()->unshare(area);
   }
-  for (uint32_t local = 0; local < pulls_.size(); ++local) answer_if_complete(local, *variable);
+  // This rank's own last: it is copied at once, and the others wait for messages.
+  for (uint32_t local = 0; local < pulls_.size(); ++local) {
+    if (local != columns_.local()) answer_if_complete(local, *variable);
+  }
   if (!whole_.empty()) ask_those_whole();
+  answer_if_complete(columns_.local(), *variable);
   return true;
 }
 
@@ -250,9 +254,8 @@ void PullLeader::answer_rows(PulledVariable& variable, uint32_t local) {
   LedVariable::HostList& list = variable.led.list(local);
   const uint32_t held = variable.led.dtype_of_values(list);
   const uint32_t to = columns_.locals()[local];
-  if (to == columns_.rank() && held == list.dtype &&
-      own_.take_held(variable, list.step, variable.led.values(list),
-                     list.rows.first(list.count))) {
+  if (to == columns_.rank() && own_.take_held(variable, list.step, held, variable.led.values(list),
+                                              list.rows.first(list.count))) {
     return;
   }
   Send send = pull_send(SectionKind::kValuesLocal, Encoding::kValues, variable.id, list.step);

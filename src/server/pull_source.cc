@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "base/prefetch.h"
 #include "server/pull_sections.h"
 
 namespace parallax {
@@ -187,21 +188,29 @@ bool PullSource::take_rows(PulledVariable& variable, uint32_t column, const Sect
   return true;
 }
 
-bool PullSource::take_held(PulledVariable& variable, uint64_t step, const std::byte* values,
-                           std::span<const uint32_t> slots) {
+bool PullSource::take_held(PulledVariable& variable, uint64_t step, uint32_t dtype,
+                           const std::byte* values, std::span<const uint32_t> slots) {
   const uint32_t column = columns_.my_column();
   AnswerProgress& answer = variable.answers[column];
-  if (!active_ || step != active_step_ || answer.came != 0 || answer.due != slots.size()) {
+  if (!active_ || step != active_step_ || dtype != variable.slice_dtype || answer.came != 0 ||
+      answer.due != slots.size()) {
     return false;
   }
   const size_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(variable.slice_dtype);
-  // As many at once as a message would bring: whoever is told of them begins with these.
-  const size_t together = std::max<size_t>(1, outbox_.message_bytes_max() / row_bytes);
+  // Some at once: whoever is told of rows as they come begins with these.
+  constexpr size_t kBytesAtOnce = size_t{4} << 10;
+  constexpr uint64_t kAhead = 16;
+  const size_t together = std::max<size_t>(kAhead, kBytesAtOnce / row_bytes);
   while (answer.came < answer.due) {
     const Range rows = {answer.came, std::min<uint64_t>(together, answer.due - answer.came)};
     PARALLAX_CHECK(answer.take(rows.first, rows.count));
-    put_rows(variable, column, rows,
-             [&](uint64_t i) { return values + slots[rows.first + i] * row_bytes; });
+    put_rows(variable, column, rows, [&](uint64_t i) {
+      const uint64_t at = rows.first + i;
+      if (at + kAhead < slots.size()) {
+        prefetch_row(values + slots[at + kAhead] * row_bytes, row_bytes);
+      }
+      return values + slots[at] * row_bytes;
+    });
     left_ -= rows.count;
   }
   return true;

@@ -42,10 +42,11 @@ class PullSource {
 
   [[nodiscard]] bool on_values_local(uint32_t from, const Section& section);
   // The same of this rank itself, which leads its column: of a variable of the step's pull all rows
-  // that it wants there, in the order in which it asked, each where `values` has it by slot. False:
-  // it is not what is due.
-  [[nodiscard]] bool take_held(PulledVariable& variable, uint64_t step, const std::byte* values,
-                               std::span<const uint32_t> slots);
+  // that it wants there, in the order in which it asked, each where `values` has it by slot, of
+  // that type. False: it is not what is due, or of another type. Nobody is told that the pull may
+  // be over: it is asked in every pass, and this is called in front of that, or by a message.
+  [[nodiscard]] bool take_held(PulledVariable& variable, uint64_t step, uint32_t dtype,
+                               const std::byte* values, std::span<const uint32_t> slots);
 
  private:
   void add(const PullSlice& slice);

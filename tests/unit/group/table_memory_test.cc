@@ -132,6 +132,21 @@ TEST_F(TableMemoryTest, InitialValuesOfTablesInOneHugePage) {
   }
 }
 
+// Given more than is asked for at once, in turns that end in its midst: expect every value.
+TEST_F(TableMemoryTest, InitialValuesOfALargeTable) {
+  start({0, 0});
+  constexpr uint64_t kShardBytes = (uint64_t{34} << 20) + 64;
+  const Table& table = add(2 * kShardBytes / 64, true, 1.1F);
+  uint64_t left = 0;
+  do {
+    left = 1 << 18;
+  } while (!made_.back()->table.initialize(&left));
+  ASSERT_GT(table.array(0).size(), size_t{33} << 20);
+  const auto* const values = reinterpret_cast<const float*>(table.array(0).data());
+  const uint64_t count = table.owned_elements(0, 0);
+  EXPECT_EQ(std::count(values, values + count, 1.1F), static_cast<ptrdiff_t>(count));
+}
+
 TEST_F(TableMemoryTest, NobodyElseReadsTheseTables) {
   for (const std::vector<uint32_t>& hosts : {std::vector<uint32_t>{0}, {0, 1}, {0, 0, 1}}) {
     start(hosts);

@@ -71,6 +71,19 @@ TEST(SpinTime, ItLooksLongerWhileWaitsEndThen) {
   }
 }
 
+TEST(SpinTime, AWaitThatIsGivenUpMakesItShorter) {
+  SpinTime spin(SpinOptions{.longer = true});
+  for (int i = 0; i < 20; ++i) spin.waited(2 * kWholeNs);
+  for (int i = 0; i < 20; ++i) spin.gave_up();
+  EXPECT_EQ(spin.longer_ns(), kWholeNs);
+}
+
+TEST(SpinTime, ItLooksForAMillisecondAtMostUnlessMoreIsSet) {
+  EXPECT_EQ(SpinTime(SpinOptions{.spin_ns = 7'000, .longer = true}).most_ns(), 140'000);
+  EXPECT_EQ(SpinTime(SpinOptions{.spin_ns = 400'000, .longer = true}).most_ns(), 1'000'000);
+  EXPECT_EQ(SpinTime(SpinOptions{.spin_ns = 4'000'000, .longer = true}).most_ns(), 4'000'000);
+}
+
 TEST(SpinTime, ItLooksNoLongerWhereItKeepsTheCoreOrHostsAreSeveral) {
   SpinTime keeps(SpinOptions{.yield = SpinYield::kNever, .longer = true});
   SpinTime hosts(SpinOptions{.longer = false});
