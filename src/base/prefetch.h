@@ -9,6 +9,9 @@
 
 namespace parallax {
 
+// So many rows before they are read, where nothing else says how far.
+inline constexpr uint32_t kRowsAhead = 16;
+
 // Of a long row the beginning: the rest follows by itself.
 inline void prefetch_row(const std::byte* row, uint64_t bytes) {
   constexpr uint64_t kLine = 64, kLinesMax = 4;

@@ -474,9 +474,6 @@ void Outbox::write_payload(const Send& send, uint64_t count, std::byte* out) con
     return;
   }
   const RowSource& rows = send.rows;
-  const auto slot_of = [&](uint64_t item) {
-    return rows.order == nullptr ? static_cast<uint32_t>(item) : rows.order[item];
-  };
   if (send.header.encoding == Encoding::kListedRows) {
     const std::span<std::byte> bits(out, bytes_of_bits(send, count));
     std::fill(bits.begin(), bits.end(), std::byte{0});
@@ -491,15 +488,14 @@ void Outbox::write_payload(const Send& send, uint64_t count, std::byte* out) con
   const size_t row_bytes = send.row_bytes();
   const size_t source_row_bytes = size_t{format.source_bytes} * rows.row_elements;
   const auto row_at = [&](uint64_t item) {
-    return rows.values + size_t{slot_of(send.packed + item)} * source_row_bytes;
+    const uint64_t slot = rows.order == nullptr ? item : rows.order[item];
+    return rows.values + slot * source_row_bytes;
   };
-  constexpr uint64_t kAhead = 16;
+  const uint64_t ahead = rows.order == nullptr ? count : kRowsAhead;  // they lie all over a table
   for (uint64_t i = 0; i < count; ++i, out += row_bytes) {
-    // They lie all over a table.
-    if (rows.order != nullptr && i + kAhead < count) {
-      prefetch_row(row_at(i + kAhead), source_row_bytes);
-    }
-    convert_or_copy(format.convert, row_at(i), out, rows.row_elements, format.element_bytes);
+    if (i + ahead < count) prefetch_row(row_at(send.packed + i + ahead), source_row_bytes);
+    convert_or_copy(format.convert, row_at(send.packed + i), out, rows.row_elements,
+                    format.element_bytes);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "aggregate/row_coalescer.h"
 #include "aggregate/row_order.h"
 #include "base/check.h"
+#include "base/prefetch.h"
 #include "server/pull_sections.h"
 
 namespace parallax {
@@ -165,9 +166,8 @@ void LedVariable::take_rows(HostList& list, bool together) {
   HeldRows& held = rows_[list.form];
   const uint32_t taken_before = list.taken;
   fresh_count_ = 0;
-  constexpr uint32_t kAhead = 16;
   for (; list.taken < list.count; ++list.taken) {
-    if (list.taken + kAhead < list.count) held.prefetch(list.rows[list.taken + kAhead]);
+    if (list.taken + kRowsAhead < list.count) held.prefetch(list.rows[list.taken + kRowsAhead]);
     uint32_t& row = list.rows[list.taken];
     bool fresh;
     uint32_t slot = held.find_or_take(row, &fresh);

@@ -199,15 +199,14 @@ bool PullSource::take_held(PulledVariable& variable, uint64_t step, uint32_t dty
   const size_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(variable.slice_dtype);
   // Some at once: whoever is told of rows as they come begins with these.
   constexpr size_t kBytesAtOnce = size_t{4} << 10;
-  constexpr uint64_t kAhead = 16;
-  const size_t together = std::max<size_t>(kAhead, kBytesAtOnce / row_bytes);
+  const size_t together = std::max<size_t>(kRowsAhead, kBytesAtOnce / row_bytes);
   while (answer.came < answer.due) {
     const Range rows = {answer.came, std::min<uint64_t>(together, answer.due - answer.came)};
     PARALLAX_CHECK(answer.take(rows.first, rows.count));
     put_rows(variable, column, rows, [&](uint64_t i) {
       const uint64_t at = rows.first + i;
-      if (at + kAhead < slots.size()) {
-        prefetch_row(values + slots[at + kAhead] * row_bytes, row_bytes);
+      if (at + kRowsAhead < slots.size()) {
+        prefetch_row(values + slots[at + kRowsAhead] * row_bytes, row_bytes);
       }
       return values + slots[at] * row_bytes;
     });
