@@ -138,8 +138,8 @@ TEST_F(Waiting, a_step_that_ends_by_looking_makes_no_system_call) {
       RecordProperty("elapsed_ms" + of, std::to_string(time_ms));
     }
     // Who comes last to an exchange has it within its call, and does not wait: about one waits of
-    // each, of two that a step has, and which one is chance.
-    EXPECT_GT(spun, kSteps / 2) << elements;
+    // each, of two that a step has, which one is chance, and where both come together none does.
+    EXPECT_GT(spun, kSteps / 10) << elements;
   }
 }
 
