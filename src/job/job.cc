@@ -155,11 +155,8 @@ Status Job::meet(int64_t deadline_ns) {
   }
   PARALLAX_RETURN_IF_ERROR(check_leases(all));
   hosts_ = map_hosts(names);
-  spin_ = choose_spin(spin_options(settings_.as_opened()),
+  spin_ = choose_spin(spin_options(settings_.as_opened(), hosts_.ranks_of.size() == 1),
                       cores_on_machine(all, hosts_.host_of, options_.rank));
-  // To look costs time of a quota that a rank may need.
-  spin_.options.longer =
-      all.size() > 1 && hosts_.ranks_of.size() == 1 && spin_.quota_thousandths == 0;
   const uint32_t host = hosts_.host_of[options_.rank];
   PARALLAX_RETURN_IF_ERROR(binding_.decide(hosts_.local_of[options_.rank],
                                            static_cast<uint32_t>(hosts_.ranks_of[host].size())));

@@ -64,9 +64,10 @@ const char* yield_name(SpinYield yield) {
 
 }  // namespace
 
-SpinOptions spin_options(const Settings& settings) {
+SpinOptions spin_options(const Settings& settings, bool one_host) {
   return {.spin_ns = static_cast<int64_t>(settings.value("spin_us").number) * kNsPerUs,
-          .yield = static_cast<SpinYield>(settings.value("spin_yield").number)};
+          .yield = static_cast<SpinYield>(settings.value("spin_yield").number),
+          .longer = one_host};
 }
 
 std::vector<UsableCores> cores_on_machine(std::span<const Endpoint> all,
@@ -97,6 +98,8 @@ SpinChoice choose_spin(const SpinOptions& asked, std::span<const UsableCores> ra
   const uint64_t usable = usable_thousandths(ranks);
   const bool short_of_time = usable < uint64_t{1000} * choice.cores;
   if (short_of_time) choice.quota_thousandths = usable;
+  // To look costs time of a quota that a rank may need.
+  choice.options.longer = asked.longer && ranks.size() > 1 && !short_of_time;
   const std::string of_machine =
       counted(ranks.size(), "rank") + " of this machine, " + counted(choice.cores, "core");
   if (asked.yield != SpinYield::kAuto) {

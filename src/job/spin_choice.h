@@ -33,7 +33,7 @@ struct SpinChoice {
   std::string why;                 // of options.yield
 };
 
-SpinOptions spin_options(const Settings& settings);
+SpinOptions spin_options(const Settings& settings, bool one_host = false);
 
 // Of the ranks on the machine of `rank`, which is first. `host_of`: by rank.
 std::vector<UsableCores> cores_on_machine(std::span<const Endpoint> all,

@@ -488,14 +488,12 @@ void Outbox::write_payload(const Send& send, uint64_t count, std::byte* out) con
   const size_t row_bytes = send.row_bytes();
   const size_t source_row_bytes = size_t{format.source_bytes} * rows.row_elements;
   const auto row_at = [&](uint64_t item) {
-    const uint64_t slot = rows.order == nullptr ? item : rows.order[item];
-    return rows.values + slot * source_row_bytes;
+    return rows.values + (rows.order == nullptr ? item : rows.order[item]) * source_row_bytes;
   };
   const uint64_t ahead = rows.order == nullptr ? count : kRowsAhead;  // they lie all over a table
-  for (uint64_t i = 0; i < count; ++i, out += row_bytes) {
-    if (i + ahead < count) prefetch_row(row_at(send.packed + i + ahead), source_row_bytes);
-    convert_or_copy(format.convert, row_at(send.packed + i), out, rows.row_elements,
-                    format.element_bytes);
+  for (uint64_t at = send.packed; at < send.packed + count; ++at, out += row_bytes) {
+    if (at + ahead < send.packed + count) prefetch_row(row_at(at + ahead), source_row_bytes);
+    convert_or_copy(format.convert, row_at(at), out, rows.row_elements, format.element_bytes);
   }
 }
 

@@ -114,6 +114,17 @@ TEST(SpinChoice, WhatIsSetHoldsWhateverIsFound) {
   }
 }
 
+TEST(SpinChoice, RanksOfOneHostLookLongerWhereNoQuotaIsShort) {
+  const SpinOptions asked = spin_options(Settings(), true);
+  EXPECT_TRUE(asked.longer);
+  const std::vector<UsableCores> one = {on({0, 1})}, two = {on({0, 1}), on({0, 1})};
+  EXPECT_TRUE(choose_spin(asked, two).options.longer);
+  EXPECT_FALSE(choose_spin(asked, one).options.longer) << "it waits for nobody";
+  EXPECT_FALSE(choose_spin({}, two).options.longer) << "of several hosts";
+  const std::vector<UsableCores> bounded(2, within({0, 1}, 1500, 7));
+  EXPECT_FALSE(choose_spin(asked, bounded).options.longer);
+}
+
 TEST(SpinChoice, TheSettingsAreTaken) {
   Settings settings;
   EXPECT_EQ(spin_options(settings).spin_ns, SpinOptions().spin_ns) << "one default";
