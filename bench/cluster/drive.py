@@ -198,6 +198,8 @@ def tensorflow_ms(options, hosts, ranks, namespaces):
     with tempfile.TemporaryDirectory(prefix="parallax_cluster_") as folder:
         peers = openmpi_sparse((setup.world > os.cpu_count(),), ("ranges",))
         there, absent = start_all(peers, setup, folder, options.without.split(","))
+        if not there:
+            return None
         try:
             times = measure(loss.ROWS, there, namespaces, options, absent)
         finally:
