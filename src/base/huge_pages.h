@@ -21,8 +21,9 @@ namespace parallax {
 uint64_t bytes_of_huge_page();
 inline constexpr uint64_t kHugePageBytesMax = uint64_t{2} << 20;
 
-// mmap at an address of the kernel's choice, which is a multiple of a huge page where `bytes` are
-// as many: whoever maps the same memory so can have the same huge pages. MAP_FAILED as mmap has it.
+// mmap at an address that is a multiple of a huge page, where `bytes` are as many and no other
+// thread takes it meanwhile: whoever maps the same memory so can have the same huge pages. Else at
+// any. MAP_FAILED as mmap has it.
 void* map_for_huge_pages(size_t bytes, int protection, int flags, int fd);
 
 // `written` lies in `mapped`, and is about to be written whole: what it holds now may be lost. The

@@ -52,5 +52,5 @@ MUTANTS = [
            "a leader hands its own rank rows of another type than it asked for",
            "src/server/pull_source.cc",
            "dtype != variable.slice_dtype || ",
-           ""),
+           "dtype == 0 || "),
 ]
