@@ -67,6 +67,9 @@ def traffic(outcomes, sparse_names):
 
     variables = {name: per_host(lambda o, n=name: variable_change(o, n, "wire_sent_bytes"))
                  for name in names}
+    # What coding left out of these. It is each rank's own choice, by measured times.
+    spared = {name: per_host(lambda o, n=name: variable_change(o, n, "wire_spared_bytes"))
+              for name in names}
     sent = by_host(outcomes, lambda o: counter_change(o, "wire", "sent_bytes"))
     return {
         "steps": steps,
@@ -75,6 +78,7 @@ def traffic(outcomes, sparse_names):
         "received_bytes": per_host(lambda o: counter_change(o, "wire", "received_bytes")),
         "sent_messages": per_host(lambda o: counter_change(o, "wire", "sent_messages")),
         "local_bytes": per_host(lambda o: counter_change(o, "local", "sent_bytes")),
+        "spared_bytes": sum(spared.values()),
         "variables": variables,
         "sparse_bytes": sum(b for n, b in variables.items() if n in sparse_names),
         "dense_bytes": sum(b for n, b in variables.items() if n not in sparse_names),
