@@ -25,6 +25,7 @@ class Ours final : public Sparse {
   void open(const SparseStep& step) override {
     step_ = step;
     shared_ = fused_memory_ = own_ = {};
+    free_gradients();
     job_.reset();
     job_ = std::make_unique<Job>();
     slices_.assign(step.tables.size(), {});
@@ -55,6 +56,7 @@ class Ours final : public Sparse {
   }
 
   Buffers choose(const std::string& variant) override {
+    free_gradients();
     is_fused_ = variant == "fused";
     const bool is_shared = variant != "private";
     auto& memory = is_fused_ ? fused_memory_ : is_shared ? shared_ : own_;
@@ -73,7 +75,10 @@ class Ours final : public Sparse {
   }
 
   Took run(const int64_t* ids, const int64_t* next) override {
-    if (step_.is_bf16) narrow();
+    if (step_.is_bf16) {
+      free_gradients();
+      narrow();
+    }
     const Took took = is_fused_ ? run_fused(ids, next) : run_managed(ids);
     if (step_.is_bf16) widen();
     return took;
@@ -82,8 +87,12 @@ class Ours final : public Sparse {
     return step_.is_bf16 ? std::span<const float>(wide_values_) : memory_.values[0];
   }
 
-  void meet() override { job_->barrier(); }
+  void meet() override {
+    free_gradients();
+    job_->barrier();
+  }
   void settle() override {
+    free_gradients();
     if (std::exchange(pulled_for_, nullptr) != nullptr) job_->end_without(step_number_);
   }
 
@@ -100,10 +109,17 @@ class Ours final : public Sparse {
     auto* const pull = post_pull(step, ids, memory_.values[0]);
     finish({&pull, 1});
     const int64_t pulled_ns = now_ns();
+    free_gradients();
     compute(step_);
-    auto* const push = post_push(step, ids);
-    finish(std::array{push, job_->end(step, kLearningRate)});
+    pushed_ = post_push(step, ids);
+    auto* const end = job_->end(step, kLearningRate);
+    finish({&end, 1});
     return {pulled_ns - start_ns, now_ns() - start_ns};
+  }
+
+  // Before they are written again, by what is computed out of the rows of the next step.
+  void free_gradients() {
+    if (pushed_ != nullptr) finish(std::array{std::exchange(pushed_, nullptr)});
   }
 
   // The rows of `ids` have come while the step before ended, but in the first step.
@@ -169,8 +185,9 @@ class Ours final : public Sparse {
   std::vector<float> wide_gradients_, wide_values_;  // of bf16
   std::vector<parallax_slice_t> slices_;
   bool is_fused_ = false;
-  uint64_t step_number_ = 0;             // fused: that is begun
-  const int64_t* pulled_for_ = nullptr;  // and of which these ids' rows are there
+  parallax_request_t* pushed_ = nullptr;  // which has the gradients, since the last step
+  uint64_t step_number_ = 0;              // fused: that is begun
+  const int64_t* pulled_for_ = nullptr;   // and of which these ids' rows are there
 };
 
 }  // namespace

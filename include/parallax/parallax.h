@@ -429,8 +429,8 @@ PARALLAX_API parallax_status_t parallax_progress(parallax_job_t *job);
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-/* Every call takes any memory of the process. Buffers of a job spare it what it would do for other
- * memory, as versions learn to: today nothing, so that results and speed are the same. They belong
+/* Every call takes any memory of the process. Buffers of a job spare it copies that it makes of
+ * other memory, as versions learn to; results are the same. They belong
  * to the whole job: each of its parts takes them, a part's handle is as good as the job's, and a
  * part that closes leaves them. Legal from open to close, during steps and in a job that failed.
  * Any pointer into them may stand in a slice or a collective; but for memory of a device `memory`
@@ -471,7 +471,8 @@ typedef struct parallax_buffer_options {
 /* Memory of the job's: *pointer is aligned to a page, and its `bytes` are zero. They cost memory
  * as they are touched, of shared memory (a memfd: a forked child shares it, and writes what its
  * parent reads), and a descriptor. The job's other ranks on this host map it as they hear of it;
- * those of other hosts cannot see it (PARALLAX_REPORT_STATS counts both). What a reduce, or a
+ * those of other hosts cannot see it (PARALLAX_REPORT_STATS counts both). Rows of a push they read
+ * where they lie (parallax_push). What a reduce, or a
  * collective, of some length has there they sum from where it lies, and write the total there if
  * it is in place: while the call's request is pending, other processes write into its slices,
  * and into no byte beside them. The request is complete once they have, or once they are lost
@@ -966,7 +967,11 @@ PARALLAX_API parallax_status_t parallax_pull(parallax_job_t *job, uint64_t step,
  * step (LIMIT, and nothing is added); as_dtype may differ, `more` may not. They are copied into a
  * sum of this rank's, for which the first such calls of a variable reserve memory where it has no
  * accumulate (LIMIT); but a dense slice and one of rows behind it are read where they lie.
- * The request completes when the buffers may be reused. Errors as of pull; INVALID too for a second
+ * The request completes when the buffers may be reused. In a job of one host rows in memory of
+ * parallax_buffer_alloc are not copied but read where they lie, where that is faster, until all
+ * ranks have applied the step: such a request completes with its step, once step_end was called.
+ * Before that it completes for who waits for it, or within some milliseconds, by a copy.
+ * Errors as of pull; INVALID too for a second
  * call for a variable, for one that is framework-held, and for a number that is not finite where
  * refuse_nonfinite is 1. */
 PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,

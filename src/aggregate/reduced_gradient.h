@@ -31,7 +31,8 @@ struct ReducedGradient {
   const RowIndex* index = nullptr;
   const std::byte* values = nullptr;  // of `sum`
   // Of rows: where each lies by itself; null: one behind the other at `values`. What lies in other
-  // ranks' memory is read as long as HostStaging::readable().
+  // ranks' memory is read as long as HostStaging::readable(). A row that lies where its program has
+  // it may hold -0: its sum is +0 + the row.
   const std::byte* const* places = nullptr;
   uint64_t first = 0;  // elements [first, first + count)
   uint64_t count = 0;

@@ -4,9 +4,6 @@
 // comes of it is one block of memory that the caller gives: sums in their type, each begun from +0,
 // of which others may go on without touching the rank's slice again. coalesce() may run as a job on
 // the compute pool: nothing else touches the object until it has returned.
-//
-// Ids alone, of a pull, are kept with what was found of them: which distinct row each of them is. A
-// push of the same ids is then coalesced without looking for any of them again.
 #ifndef PARALLAX_AGGREGATE_ROW_COALESCER_H_
 #define PARALLAX_AGGREGATE_ROW_COALESCER_H_
 
@@ -16,10 +13,13 @@
 #include <cstring>
 #include <span>
 
+#include "aggregate/coalesced_ids.h"
+#include "aggregate/row_groups.h"
 #include "aggregate/row_index.h"
 #include "aggregate/row_kernels.h"
 #include "aggregate/row_scratch.h"
 #include "aggregate/row_slice.h"
+#include "aggregate/rows_in_place.h"
 #include "base/arena.h"
 #include "base/check.h"
 #include "base/vector_code.h"
@@ -30,8 +30,7 @@ namespace parallax {
 struct RowCoalescerOptions {
   uint64_t rows_max = 0;
   uint32_t groups = 1;
-  bool ids_alone = false;  // no values: items keep the row of the slice that they were first in
-  // Else, of the rows that come of it:
+  // Of the rows that come of it:
   uint32_t row_elements = 1;  // of the caller's rows
   SumType sum = SumType::kF32;
   bool counted = false;  // they end in one element more, a 1
@@ -40,12 +39,8 @@ struct RowCoalescerOptions {
   RowScratch* scratch = nullptr;
 };
 
-class RowCoalescer {
+class RowCoalescer final : public RowGroups {
  public:
-  RowCoalescer() = default;
-  RowCoalescer(const RowCoalescer&) = delete;
-  RowCoalescer& operator=(const RowCoalescer&) = delete;
-
   // Distinct rows that a slice of so many can have.
   static uint64_t distinct_max(uint64_t rows_max, const Partition& partition) {
     return std::min(rows_max, partition.rows());
@@ -53,23 +48,18 @@ class RowCoalescer {
   // Of a block of `rows` distinct rows of so many bytes: the rows in the order in which they first
   // came, the row keys of the items, and the place of each item's row.
   static constexpr uint64_t block_bytes(uint64_t rows, uint64_t row_bytes) {
-    return rows * (row_bytes + 2 * sizeof(uint32_t));
+    return block_bytes(rows, row_bytes, rows);
+  }
+  // Of items of which so many have their rows in the block.
+  static constexpr uint64_t block_bytes(uint64_t rows, uint64_t row_bytes, uint64_t items) {
+    return rows * row_bytes + items * 2 * sizeof(uint32_t);
   }
 
   void lay_out(Arena& arena, const RowCoalescerOptions& options) {
     options_ = options;
-    const uint64_t rows_max = options.rows_max;
     sum_elements_ = options.row_elements + (options.counted ? 1 : 0);
-    index_.lay_out(arena, rows_max);
-    own_row_keys_ = arena.take<uint32_t>(rows_max);
-    own_groups_ = arena.take<uint32_t>(rows_max);
-    offsets_ = arena.take<uint32_t>(options.groups + 1);
-    if (options.ids_alone || options.pieces) slots_ = arena.take<uint32_t>(rows_max);
-    if (!options.ids_alone) return;
-    row_keys_ = arena.take<uint32_t>(rows_max).data();
-    order_ = arena.take<uint32_t>(rows_max).data();
-    ids_ = arena.take<uint32_t>(rows_max);
-    uniques_ = arena.take<uint32_t>(rows_max);
+    RowGroups::lay_out(arena, options.rows_max, options.groups, options.scratch);
+    if (options.pieces) slots_ = arena.take<uint32_t>(options.rows_max);
   }
 
   // Writes a block of block_bytes() of what there is, aligned to a cache line. Checked before: ids
@@ -78,30 +68,72 @@ class RowCoalescer {
   template <typename GroupOf>
   void coalesce(const Partition& partition, const RowSlice& first, const RowSlice& more,
                 GroupOf group_of_row_key, std::byte* block) {
-    begin(first.count + uint64_t{more.count});
+    begin_rows(first.count + uint64_t{more.count});
     rows_ = block;
-    if (index_in_use_ != &index_) {
-      unique_row_keys_ = options_.scratch->first_numbers();
-      groups_ = options_.scratch->second_numbers();
-    }
     insert(partition, first);
     if (more.count > 0) insert(partition, more);
-    place_items(block, group_of_row_key);
+    place_items(block, count_, group_of_row_key, NumberOfUnique());
   }
 
-  // The same of a slice whose ids `found`, of ids alone, has.
+  // The same of a slice whose ids `found` has.
   template <typename GroupOf>
-  void coalesce_found(const RowCoalescer& found, const RowSlice& slice, GroupOf group_of_row_key,
+  void coalesce_found(const CoalescedIds& found, const RowSlice& slice, GroupOf group_of_row_key,
                       std::byte* block) {
     clear();
     rows_ = block;
-    unique_row_keys_ = found.unique_row_keys_;
+    use_row_keys_of(found);
     with_addend_types(slice.values.dtype, options_.sum, [&](auto in, auto sum) {
       using In = typename decltype(in)::type;
       using Sum = typename decltype(sum)::type;
       add_found<In, Sum>(found, slice);
     });
-    place_items(block, group_of_row_key);
+    place_items(block, count_, group_of_row_key, NumberOfUnique());
+  }
+
+  // The same of a slice of numbers as sums are, which others read where it lies: a row that comes
+  // once is not copied (RowsInPlace). The block has the rows of the others alone, block_rows() of
+  // them. `found` may be null.
+  template <typename GroupOf>
+  void coalesce_in_place(const Partition& partition, const RowSlice& slice,
+                         const CoalescedIds* found, GroupOf group_of_row_key, std::byte* block) {
+    rows_ = block;
+    const uint32_t* numbers = nullptr;
+    uint32_t distinct_max = 0;
+    if (found != nullptr) {
+      clear();
+      use_row_keys_of(*found);
+      groups_ = options_.scratch->second_numbers();
+      numbers = found->uniques();
+      distinct_max = found->item_count();
+    } else {
+      begin_rows(slice.count);
+      uint32_t* const to = options_.scratch->third_numbers();
+      std::fill_n(to, slice.count, kNoSlot);
+      insert_ids(partition, slice, [to](const Found& rows) {
+        for (uint32_t i = 0; i < rows.count; ++i) to[rows.places[i]] = rows.uniques[i];
+      });
+      numbers = to;
+      distinct_max = count_;
+    }
+    const RowsInPlace rows(numbers, slice.count, distinct_max, options_.scratch->fourth_numbers(),
+                           groups_);
+    count_ = rows.distinct();
+    with_sum_type(options_.sum, [&](auto sum) {
+      using Sum = typename decltype(sum)::type;
+      uint32_t begun = 0;
+      rows.each_repeated(slice.values.rows, options_.row_elements * sizeof(Sum),
+                         [&](const uint32_t* places, const uint32_t* of_slice, uint32_t count) {
+                           begun = add_rows<Sum, Sum>(places, of_slice, count, begun,
+                                                      slice.values.rows);
+                         });
+    });
+    place_items(block, rows.repeated(), group_of_row_key,
+                [&rows](uint32_t unique) { return rows.place(unique); });
+  }
+  // Whether there is room for what that takes.
+  bool may_stay(uint32_t tokens) const {
+    return options_.scratch != nullptr && !options_.counted && tokens <= RowsInPlace::kInSlice &&
+           tokens <= options_.scratch->slots_max();
   }
 
   // The same of rows that are distinct: nothing is looked for or added up, and a count that they
@@ -117,7 +149,7 @@ class RowCoalescer {
       std::memcpy(block + i * row_bytes, distinct.rows + distinct.order[i] * row_bytes, row_bytes);
     }
     count_ = distinct.count;
-    place_items(block, group_of_row_key);
+    place_items(block, count_, group_of_row_key, NumberOfUnique());
   }
 
   // The same of a slice whose ids are there, and whose values come front to back: start(), by which
@@ -132,7 +164,7 @@ class RowCoalescer {
     insert_ids(partition, slice, [this](const Found& found) {
       for (uint32_t i = 0; i < found.count; ++i) slots_[found.places[i]] = found.uniques[i];
     });
-    place_items(block, group_of_row_key);
+    place_items(block, count_, group_of_row_key, NumberOfUnique());
     // Behind group() these are free: they have where each row is added to last.
     for (uint32_t i = 0; i < slice.count; ++i) {
       if (slots_[i] != kNoSlot) groups_[slots_[i]] = i;
@@ -163,89 +195,12 @@ class RowCoalescer {
     return rows_ + slots_[at] * sum_elements_ * bytes_of_sum(options_.sum);
   }
 
-  // The same of ids alone, of any number of slices that have so many rows together: begin(), then,
-  // before anybody else takes the scratch, add_ids() of one slice after the other, of which those
-  // before it have so many rows, and group(), where somebody asks for items. An item's row is then
-  // counted over all of them.
-  void begin(uint64_t tokens) {
-    clear();
-    if (options_.scratch == nullptr) return;
-    RowIndex* const shared = options_.scratch->begin(this, std::min(tokens, options_.rows_max));
-    if (shared != nullptr) index_in_use_ = shared;
-  }
-  void add_ids(const Partition& partition, const RowIds& ids, uint32_t count, uint32_t before) {
-    keep(ids, count, before);
-    const uint32_t begun = count_;
-    for (uint32_t i = 0; i < std::min(count, kRowsTogether); ++i) {
-      index_in_use_->prefetch(ids_[before + i]);
-    }
-    for (uint32_t first = 0; first < count; first += kRowsTogether) {
-      const uint32_t together = std::min(count - first, kRowsTogether);
-      find_kept(before + first, together, std::min(count - first - together, kRowsTogether));
-    }
-    find_row_keys(partition, begun);
-  }
-  // Of ids alone: those of the slice are the ones that were added, or the first of them, in their
-  // order. What they are found by is then a matter of them alone.
-  bool has(const RowSlice& slice) const {
-    if (slice.count > kept_) return false;
-    bool differs = false;
-    with_ids(slice.ids, [&](auto ids) {
-      // Most often they are, or differ from the beginning.
-      constexpr uint32_t kTogether = 256;
-      for (uint32_t first = 0; first < slice.count && !differs; first += kTogether) {
-        const uint32_t end = std::min(slice.count - first, kTogether) + first;
-        in_vectors([&differs, ids, first, end, kept = ids_.data()] {
-          uint32_t bits = 0;
-          for (uint32_t i = first; i < end; ++i) bits |= static_cast<uint32_t>(ids[i]) ^ kept[i];
-          differs = bits != 0;
-        });
-      }
-    });
-    return !differs;
-  }
-  // Stable.
-  template <typename GroupOf>
-  void group(GroupOf group_of_row_key) {
-    const uint32_t count = count_;
-    std::fill(offsets_.begin(), offsets_.end(), 0);
-    for (uint32_t unique = 0; unique < count; ++unique) {
-      groups_[unique] = group_of_row_key(unique_row_keys_[unique]);
-      ++offsets_[groups_[unique] + 1];
-    }
-    for (uint32_t g = 0; g < options_.groups; ++g) offsets_[g + 1] += offsets_[g];
-    if (options_.ids_alone) {
-      // From the back, so that the first of each stays.
-      for (uint32_t row = kept_; row-- > 0;) {
-        if (uniques_[row] != kNoSlot) slots_[uniques_[row]] = row;
-      }
-      place_each([this](uint32_t unique) { return slots_[unique]; });
-    } else {
-      place_each([](uint32_t unique) { return unique; });
-    }
-  }
-
-  // Of ids alone, grouped: the first row that has the id of this one; kNoSlot: it is padding.
-  uint32_t first_row_of(uint32_t row) const {
-    const uint32_t unique = uniques_[row];
-    return unique == kNoSlot ? kNoSlot : slots_[unique];
-  }
-
-  // Of ids alone: of each row which distinct row it is, kNoSlot: it is padding; and their row keys.
-  const uint32_t* uniques() const { return uniques_.data(); }
-  const uint32_t* unique_row_keys() const { return unique_row_keys_; }
-
-  // Items: distinct rows, grouped.
-  uint32_t item_count() const { return count_; }
-  uint32_t group_first(uint32_t group) const { return offsets_[group]; }
-  uint32_t group_count(uint32_t group) const { return offsets_[group + 1] - offsets_[group]; }
-  const uint32_t* row_keys() const { return row_keys_; }
-  // Where an item's row lies: in the block; of ids alone, in the slice.
-  const uint32_t* order() const { return order_; }
+  // Rows in the block.
+  uint32_t block_rows() const { return block_rows_; }
 
  private:
-  struct EveryRow {
-    int64_t operator[](uint32_t i) const { return i; }
+  struct NumberOfUnique {
+    uint32_t operator()(uint32_t unique) const { return unique; }
   };
 
   // Tokens that are looked at together: their ids, and which they are of the slice; and then the
@@ -254,16 +209,6 @@ class RowCoalescer {
     uint32_t count = 0, begun = 0;
     std::array<uint32_t, kRowsTogether> ids, places, uniques;
   };
-
-  void clear() {
-    index_.clear();
-    index_in_use_ = &index_;
-    unique_row_keys_ = own_row_keys_.data();
-    groups_ = own_groups_.data();
-    count_ = 0;
-    kept_ = 0;
-    padded_ = false;
-  }
 
   // Finds the two types once per slice: what it holds, and what that is summed in. Integers are
   // never converted.
@@ -303,12 +248,12 @@ class RowCoalescer {
   // Rows that `found` has found, in the order of the slice: their distinct ones are numbered in the
   // order in which they first come.
   template <typename In, typename Sum>
-  void add_found(const RowCoalescer& found, const RowSlice& slice) {
+  void add_found(const CoalescedIds& found, const RowSlice& slice) {
     const std::byte* values = slice.values.rows;
     for (uint32_t first = 0; first < slice.count; first += kRowsTogether) {
       const uint32_t together = std::min(slice.count - first, kRowsTogether);
-      const uint32_t* const uniques = found.uniques_.data() + first;
-      if (!found.padded_) {
+      const uint32_t* const uniques = found.uniques() + first;
+      if (!found.padded()) {
         count_ = add_rows<In, Sum>(uniques, kEach.data(), together, count_, values);
       } else {
         Found rows;
@@ -330,90 +275,27 @@ class RowCoalescer {
     return each;
   }();
 
-  // Padding, kept: no row has that id (variable.cc bounds their number).
-  static constexpr uint32_t kPaddingKept = UINT32_MAX;
-
-  // Copied, since the caller may write there before they are asked for again.
-  void keep(const RowIds& ids, uint32_t count, uint32_t before) {
-    with_ids(ids, [&](auto from) {
-      in_vectors([from, count, to = ids_.data() + before] {
-        for (uint32_t i = 0; i < count; ++i) to[i] = static_cast<uint32_t>(from[i]);
-      });
-    });
-    kept_ = before + count;
-  }
-
-  // Of the kept ids from `first` on so many, and which they are; `next` of those behind them are
-  // asked of the memory.
-  void find_kept(uint32_t first, uint32_t count, uint32_t next) {
-    const uint32_t* const ids = ids_.data() + first;
-    uint32_t* const uniques = uniques_.data() + first;
-    uint32_t padding = 0;
-    for (uint32_t i = 0; i < count; ++i) padding += ids[i] == kPaddingKept ? 1 : 0;
-    for (uint32_t i = 0; i < next; ++i) index_in_use_->prefetch(ids[count + i]);
-    if (padding == 0) {
-      PARALLAX_CHECK(index_in_use_->find_or_insert_each(ids, count, uniques));
-      for (uint32_t i = 0; i < count; ++i) groups_[uniques[i]] = ids[i];
-    } else {
-      padded_ = true;
-      for (uint32_t i = 0; i < count; ++i) {
-        uniques[i] = kNoSlot;
-        if (ids[i] == kPaddingKept) continue;
-        PARALLAX_CHECK(index_in_use_->find_or_insert_each(ids + i, 1, uniques + i));
-        groups_[uniques[i]] = ids[i];
-      }
-    }
-    count_ = index_in_use_->size();
-  }
-
-  // The row keys of the distinct rows from `first` on, whose ids stand where their groups will.
-  void find_row_keys(const Partition& partition, uint32_t first) {
-    std::array<uint32_t, kRowsTogether> some = {};
-    for (; first < count_; first += kRowsTogether) {
-      const uint32_t together = std::min(count_ - first, kRowsTogether);
-      std::copy_n(groups_ + first, together, some.data());
-      // Behind the last ones stand row keys, which are rows, too.
-      partition.row_keys_of(&some);
-      std::copy_n(some.data(), together, unique_row_keys_ + first);
-    }
-  }
-
   template <typename Visit>
   void insert_ids(const Partition& partition, const RowSlice& slice, Visit visit) {
     with_ids(slice.ids, [&](auto ids) { insert_each(partition, ids, slice.count, visit); });
   }
 
-  // Calls visit(ids) for what has an id at each place.
-  template <typename Visit>
-  static void with_ids(const RowIds& ids, Visit visit) {
-    if (ids.wide != nullptr) {
-      visit(ids.wide);
-    } else if (ids.narrow != nullptr) {
-      visit(ids.narrow);
-    } else {
-      visit(EveryRow());
-    }
+  // begin() of a slice with its rows.
+  void begin_rows(uint64_t tokens) {
+    begin(tokens);
+    if (index_in_use_ == &index_) return;
+    unique_row_keys_ = options_.scratch->first_numbers();
+    groups_ = options_.scratch->second_numbers();
   }
 
-  // Moves each offset on to where the next group begins; the last loop moves them back.
-  template <typename RowOf>
-  void place_each(RowOf row_of) {
-    for (uint32_t unique = 0; unique < count_; ++unique) {
-      const uint32_t item = offsets_[groups_[unique]]++;
-      row_keys_[item] = unique_row_keys_[unique];
-      order_[item] = row_of(unique);
-    }
-    for (uint32_t g = options_.groups; g > 0; --g) offsets_[g] = offsets_[g - 1];
-    offsets_[0] = 0;
-  }
-
-  // Of a block behind its rows.
-  template <typename GroupOf>
-  void place_items(std::byte* block, GroupOf group_of_row_key) {
-    const size_t rows_bytes = count_ * sum_elements_ * bytes_of_sum(options_.sum);
+  // Of a block behind its rows, so many.
+  template <typename GroupOf, typename RowOf>
+  void place_items(std::byte* block, uint32_t rows, GroupOf group_of_row_key, RowOf row_of) {
+    block_rows_ = rows;
+    const size_t rows_bytes = rows * sum_elements_ * bytes_of_sum(options_.sum);
     row_keys_ = reinterpret_cast<uint32_t*>(block + rows_bytes);
     order_ = row_keys_ + count_;
-    group(group_of_row_key);
+    group_each(group_of_row_key, row_of);
   }
 
   // Visits the tokens that are no padding, some at a time.
@@ -465,24 +347,11 @@ class RowCoalescer {
   RowCoalescerOptions options_;
   size_t sum_elements_ = 1;
   std::byte* rows_ = nullptr;
-  RowIndex index_;                    // of ids
-  RowIndex* index_in_use_ = &index_;  // while ids are inserted: or that of the scratch
-  uint32_t count_ = 0;                // of uniques
-  // Of ids alone: unique -> row of the slice. In pieces: row of the slice -> unique; in front of
-  // those that are still to be added, the ready ones.
+  uint32_t block_rows_ = 0;
+  // In pieces: row of the slice -> unique; in front of those that are still to be added, the ready
+  // ones; and uniques.
   std::span<uint32_t> slots_;
-  // Of its own, or of the scratch: unique -> row key; unique -> group, in pieces then its last row.
-  uint32_t* unique_row_keys_ = nullptr;
-  uint32_t* groups_ = nullptr;
-  std::span<uint32_t> own_row_keys_, own_groups_;
-  std::span<uint32_t> offsets_;
-  uint32_t* row_keys_ = nullptr;
-  uint32_t* order_ = nullptr;
-  // Of ids alone: row of the slices -> its id, and -> unique, where it is no padding.
-  std::span<uint32_t> ids_, uniques_;
-  uint32_t kept_ = 0;
-  bool padded_ = false;             // some of these are padding
-  uint32_t begun_ = 0, ready_ = 0;  // in pieces: uniques
+  uint32_t begun_ = 0, ready_ = 0;
 };
 
 }  // namespace parallax

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RowScratch: one index of rows, and two numbers for each, for all who need such for a short time,
+// RowScratch: one index of rows, and some numbers for each, for all who need such for a short time,
 // one after the other, so that they are in the cache: with an index each, as large as its variable
 // may ever need, every variable of a step begins with one that is not. Whoever begins takes it from
 // who had it before, and who goes on later asks first. One thread alone: the engine's owner.
@@ -31,11 +31,13 @@ class RowScratch {
     index.lay_out(measure, slots_max);
     auto grown = std::make_unique<Arena>();
     PARALLAX_RETURN_IF_ERROR(
-        grown->reserve(measure.used_bytes() + 2 * Arena::bytes_for<uint32_t>(slots_max)));
+        grown->reserve(measure.used_bytes() + 4 * Arena::bytes_for<uint32_t>(slots_max + 1)));
     index.lay_out(*grown, slots_max);
     index_ = index;
     first_ = grown->take<uint32_t>(slots_max);
     second_ = grown->take<uint32_t>(slots_max);
+    third_ = grown->take<uint32_t>(slots_max);
+    fourth_ = grown->take<uint32_t>(slots_max + 1);
     arena_ = std::move(grown);
     slots_max_ = slots_max;
     user_ = nullptr;
@@ -58,10 +60,13 @@ class RowScratch {
   // By slot, of whoever has begun.
   uint32_t* first_numbers() { return first_.data(); }
   uint32_t* second_numbers() { return second_.data(); }
+  // And one more of the last.
+  uint32_t* third_numbers() { return third_.data(); }
+  uint32_t* fourth_numbers() { return fourth_.data(); }
 
  private:
   std::unique_ptr<Arena> arena_ = std::make_unique<Arena>();
-  std::span<uint32_t> first_, second_;
+  std::span<uint32_t> first_, second_, third_, fourth_;
   RowIndex index_;
   uint64_t slots_max_ = 0;
   const void* user_ = nullptr;

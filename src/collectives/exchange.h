@@ -20,9 +20,9 @@
 #include <memory>
 #include <vector>
 
+#include "aggregate/coalesced_ids.h"
 #include "aggregate/combine.h"
 #include "aggregate/reduced_gradient.h"
-#include "aggregate/row_coalescer.h"
 #include "base/arena.h"
 #include "base/byte_range.h"
 #include "base/compute.h"
@@ -141,9 +141,12 @@ struct ArrivingElements {
 struct Contribution {
   RowValues elements = {};
   RowSlice rows = {}, more = {};
-  // Of rows: ids that were coalesced before, which may be theirs (RowCoalescer::has). Read within
+  // Of rows: ids that were coalesced before, which may be theirs (CoalescedIds::has). Read within
   // the call alone. Null: none.
-  const RowCoalescer* coalesced = nullptr;
+  const CoalescedIds* coalesced = nullptr;
+  // Of rows: they may be read where they lie until all ranks of the host have applied the step.
+  // Then the exchange may hold them: see settle().
+  bool may_stay = false;
   // Of rows, in place of a slice: rows that were coalesced before, which a RowExchange takes.
   DistinctRows distinct = {};
   // Or, which it takes too: that none come. Its end of the step is not told then.
@@ -206,6 +209,11 @@ class Exchange {
   // This rank's slice, at most once a step. Buffers are borrowed until *pending is back where it
   // was before the call.
   virtual void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) = 0;
+  // Rows of this rank's slice that may stay where they are (Contribution::may_stay) are not given
+  // to anybody yet: not before settle() says whether they stay. If not, they are copied. They may
+  // not be held when the step is to end.
+  virtual bool holds(uint64_t /*step*/) const { return false; }
+  virtual void settle(uint64_t /*step*/, bool /*stay*/) {}
   // A rank of this host, or this one, ended the step: what it did not contribute is absent. Told to
   // the leaders of its host and to itself, and of itself before anything that follows from it
   // comes.

@@ -37,6 +37,7 @@ HostRows::HostRows(const Columns& columns, const Partition& partition, Outbox& o
       owners_(owners),
       user_(user),
       row_bytes_(size_t{bytes_of_sum(options.sum)} * partition.row_elements()),
+      notes_(columns, partition, outbox.lending(), options_, row_bytes_),
       item_bytes_(RowCoalescer::block_bytes(1, row_bytes_)) {
   for (uint32_t rank = 0; rank < columns.world(); ++rank) {
     column_of_.push_back(columns.column_of(rank));
@@ -121,7 +122,7 @@ void HostRows::lay_out(Arena& arena) {
 void HostRows::open(uint64_t step) {
   StepBuffer& buffer = step_buffer(step);
   buffer.step = step;
-  buffer.contributed = false;
+  buffer.contributed = buffer.in_place = buffer.held = false;
   buffer.arrival = {};
   if (!leads_) return;
   buffer.sum.clear();
@@ -155,27 +156,50 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   buffer.job.context = &buffer;
   if (slice.arriving != nullptr) return start_arriving(buffer, *slice.arriving);
   buffer.job.cost_bytes = (slice.rows.count + slice.more.count + slice.distinct.count) * row_bytes_;
+  buffer.in_place = buffer.held = slice.may_stay && slice.more.count == 0 && compute_.at_once() &&
+                                  coalescer_.may_stay(slice.rows.count) &&
+                                  notes_.reads_slice(slice.rows, active_columns_);
   buffer.job.run = [](ComputeJob& job) {
     StepBuffer& coalescing = *static_cast<StepBuffer*>(job.context);
-    HostRows& host_rows = *coalescing.host_rows;
-    RowCoalescer& coalescer = host_rows.coalescer_;
-    const auto column_of = [&host_rows](uint32_t row_key) {
-      return host_rows.column_of_row_key(row_key);
-    };
-    std::byte* const block = coalescing.block.data();
-    if (coalescing.distinct.row_keys != nullptr) {
-      coalescer.take(coalescing.distinct, column_of, block);
-    } else if (coalescing.found != nullptr) {
-      coalescer.coalesce_found(*coalescing.found, coalescing.first, column_of, block);
-    } else {
-      coalescer.coalesce(host_rows.partition_, coalescing.first, coalescing.more, column_of, block);
-    }
+    coalescing.host_rows->coalesce(coalescing);
   };
   buffer.job.done = [](ComputeJob& job) {
     StepBuffer& coalesced = *static_cast<StepBuffer*>(job.context);
-    coalesced.host_rows->give_rows(coalesced);
+    if (!coalesced.held) return coalesced.host_rows->give_rows(coalesced);
+    coalesced.coalescing = false;
+    --*coalesced.pending;
   };
   compute_.submit(buffer.job);
+}
+
+// A job.
+void HostRows::coalesce(StepBuffer& buffer) {
+  const auto column_of = [this](uint32_t row_key) { return column_of_row_key(row_key); };
+  std::byte* const block = buffer.block.data();
+  if (buffer.distinct.row_keys != nullptr) {
+    coalescer_.take(buffer.distinct, column_of, block);
+  } else if (buffer.in_place) {
+    coalescer_.coalesce_in_place(partition_, buffer.first, buffer.found, column_of, block);
+  } else if (buffer.found != nullptr) {
+    coalescer_.coalesce_found(*buffer.found, buffer.first, column_of, block);
+  } else {
+    coalescer_.coalesce(partition_, buffer.first, buffer.more, column_of, block);
+  }
+}
+
+void HostRows::settle(uint64_t step, bool stays) {
+  StepBuffer& buffer = step_buffer(step);
+  if (!buffer.held) return;
+  buffer.held = false;
+  if (!stays) {
+    buffer.in_place = false;
+    buffer.found = nullptr;  // it may be that of another pull by now
+  }
+  if (buffer.coalescing) return;  // a job is about to
+  buffer.coalescing = true;
+  ++*buffer.pending;
+  if (!stays) coalesce(buffer);
+  give_rows(buffer);
 }
 
 void HostRows::give_rows(StepBuffer& buffer) {
@@ -190,13 +214,8 @@ void HostRows::send_rows(StepBuffer& buffer, uint32_t column) {
   const uint32_t leader = columns_.leader(columns_.host(), column);
   const uint32_t first = coalescer_.group_first(column);
   StagedNote& note = buffer.notes[column];
-  note = {.block = {},
-          .rows = coalescer_.item_count(),
-          .first = first,
-          .count = coalescer_.group_count(column)};
-  if (leader != columns_.rank() && options_.staging != nullptr) {
-    note.block = options_.staging->place_for(leader, options_.variable, buffer.step);
-  }
+  note = notes_.note_to(leader, coalescer_, column, buffer.step, buffer.first.values.rows,
+                        buffer.rows_in_slice());
   Send send = rows_of_rank(options_, buffer.step, kSectionLast | kSectionContributed);
   if (leader == columns_.rank() || note.block.buffer != 0) {
     send.header.encoding = Encoding::kBytes;
@@ -237,26 +256,14 @@ bool HostRows::on_note(uint32_t from, StepBuffer& buffer, const Section& section
   }
   std::memcpy(&note, section.payload.data(), sizeof note);
   const uint32_t source = columns_.local_of(from);
-  if (note.rows > RowCoalescer::distinct_max(options_.rows_max, partition_) ||
-      note.first > note.rows || note.count > note.rows - note.first) {
-    return false;
-  }
-  const bool there = from == columns_.rank() ? note.block.buffer == 0 : is_there(from, note);
-  if (!there || !buffer.sum.spend(source, note.count)) return false;
+  const bool fits = from == columns_.rank() ? notes_.fits_own(note, buffer.rows_in_slice())
+                                            : notes_.fits(from, note);
+  if (!fits || !buffer.sum.spend(source, note.count)) return false;
   buffer.given_rows += note.count;
   buffer.sources[source].note = note;
   buffer.contributed |= (section.header.flags & kSectionContributed) != 0;
   came(buffer, source, Came::kNote);
   return true;
-}
-
-// What is not mapped here can be that of a rank whose end is known already, and about to be told.
-bool HostRows::is_there(uint32_t from, const StagedNote& note) const {
-  const Lending& lending = outbox_.lending();
-  if (note.block.buffer == 0 || note.block.offset % kArenaAlignmentBytes != 0) return false;
-  const uint64_t bytes = RowCoalescer::block_bytes(note.rows, row_bytes_);
-  return lending.find(from, note.block, bytes) != nullptr ||
-         (lending.may_share() && !lending.was_meant(from));
 }
 
 bool HostRows::on_rows(uint32_t from, StepBuffer& buffer, const Section& section) {
@@ -345,20 +352,15 @@ HostRows::Turn HostRows::join_source(StepBuffer& buffer, uint64_t* left_bytes) {
   const uint32_t rank = columns_.locals()[buffer.joining];
   const bool own = rank == columns_.rank();
   Lending& lending = outbox_.lending();
-  const uint64_t block_bytes = RowCoalescer::block_bytes(note.rows, row_bytes_);
-  const std::byte* const block =
-      own ? buffer.block.data() : lending.find(rank, note.block, block_bytes);
+  StagedRows there = {.block = buffer.block.data(), .slice = buffer.first.values.rows};
   // Its loss is about to be told.
-  if (block == nullptr) return Turn::kGone;
-  if (!own && options_.rows_stay) {
-    options_.staging->lean_on(rank, note.block, block, buffer.step);
-  }
+  if (!own && !notes_.find(rank, note, buffer.step, &there)) return Turn::kGone;
   while (buffer.joined < note.count) {
     if (*left_bytes == 0) return Turn::kMore;
     const auto fit =
         static_cast<uint32_t>(std::min<uint64_t>(*left_bytes / item_bytes_, kRowsTogether));
     const uint32_t count = std::min(note.count - buffer.joined, std::max(fit, 1u));
-    if (!join_items(buffer, block, count)) {
+    if (!join_items(buffer, there, count)) {
       lending.misfit(rank);
       return Turn::kGone;
     }
@@ -369,26 +371,17 @@ HostRows::Turn HostRows::join_source(StepBuffer& buffer, uint64_t* left_bytes) {
   return Turn::kDone;
 }
 
-// False: not what may lie there. A block of this rank's own is looked at, too: before Linux 5.1
-// others that have mapped it may write there.
-bool HostRows::join_items(StepBuffer& buffer, const std::byte* block, uint32_t count) {
-  const StagedNote& note = buffer.sources[buffer.joining].note;
-  const std::byte* const row_keys_there = block + note.rows * row_bytes_;
-  const uint64_t at = note.first + buffer.joined;
-  // Copied before they are looked at: their owner may write there whatever it likes.
-  std::array<uint32_t, kRowsTogether> row_keys, slots;
-  std::memcpy(row_keys.data(), row_keys_there + at * sizeof(uint32_t), count * sizeof(uint32_t));
-  std::memcpy(slots.data(), row_keys_there + (note.rows + at) * sizeof(uint32_t),
-              count * sizeof(uint32_t));
+// A block of this rank's own is looked at, too: before Linux 5.1 others that have mapped it may
+// write there.
+bool HostRows::join_items(StepBuffer& buffer, const StagedRows& there, uint32_t count) {
+  const auto belongs = [this](uint32_t row_key) {
+    return column_of_row_key(row_key) == columns_.my_column();
+  };
+  std::array<uint32_t, kRowsTogether> row_keys;
   std::array<const std::byte*, kRowsTogether> rows;
-  for (uint32_t i = 0; i < count; ++i) {
-    if (row_keys[i] >= partition_.rows() || slots[i] >= note.rows ||
-        column_of_row_key(row_keys[i]) != columns_.my_column()) {
-      return false;
-    }
-    rows[i] = block + slots[i] * row_bytes_;
-  }
-  return buffer.sum.join(std::span(row_keys).first(count), rows.data());
+  return notes_.read(buffer.sources[buffer.joining].note, there, buffer.joined, count, belongs,
+                     row_keys.data(), rows.data()) &&
+         buffer.sum.join(std::span(row_keys).first(count), rows.data());
 }
 
 const std::byte* HostRows::find_rows(uint64_t step, std::span<uint32_t> slots) const {

@@ -31,21 +31,12 @@
 #include "base/compute.h"
 #include "collectives/exchange.h"
 #include "collectives/host_staging.h"
+#include "collectives/staged_notes.h"
 #include "message/outbox.h"
 #include "variable/partition.h"
 #include "world/patterns.h"
 
 namespace parallax {
-
-// The payload of a section of leg 1 that tells where a rank's rows lie (Encoding::kBytes).
-struct StagedNote {
-  BufferPlace block;   // in no buffer: of this rank itself
-  uint32_t rows = 0;   // of the block, as RowCoalescer has it
-  uint32_t first = 0;  // of its items those of this column
-  uint32_t count = 0;
-  uint32_t unused = 0;
-};
-static_assert(sizeof(StagedNote) == 32);
 
 class HostRows final : private LentReader {
  public:
@@ -75,13 +66,18 @@ class HostRows final : private LentReader {
   void lay_out(Arena& arena);
   void open(uint64_t step);
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending);
+  // As Exchange has them.
+  bool holds(uint64_t step) const { return step_buffer(step).held; }
+  void settle(uint64_t step, bool stays);
   void end(uint32_t from, uint64_t step);
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);
 
   // This rank sums its host's rows of its column.
   bool leads() const { return leads_; }
   // The slice is coalesced and may be sent.
-  bool sendable(uint64_t step) const { return !step_buffer(step).coalescing; }
+  bool sendable(uint64_t step) const {
+    return !step_buffer(step).coalescing && !step_buffer(step).held;
+  }
   // Somebody of this host gave a slice, if only one without rows; as far as this rank was told.
   bool contributed(uint64_t step) const { return step_buffer(step).contributed; }
   // Only where leads(). Complete: every rank of the host has sent all or ended the step.
@@ -93,17 +89,16 @@ class HostRows final : private LentReader {
   uint64_t given_rows(uint64_t step) const { return step_buffer(step).given_rows; }
   std::vector<uint32_t> missing(uint64_t step) const;
 
-  uint32_t owner_of(uint32_t row_key) const {
-    return owners_ == Owners::kRanges ? partition_.range_owner_of(row_key)
-                                      : partition_.owner_of(row_key);
-  }
   bool active(uint32_t owner) const;  // it owns something
   // Those with an active owner, ascending.
   const std::vector<uint32_t>& active_columns() const { return active_columns_; }
   // Active owners of a column on this host, but for the column's leader: where hosts have different
   // numbers of ranks.
   std::vector<uint32_t> owners_beside_leader(uint32_t column) const;
-  uint32_t column_of_row_key(uint32_t row_key) const { return column_of_[owner_of(row_key)]; }
+  uint32_t column_of_row_key(uint32_t row_key) const {
+    return column_of_[owners_ == Owners::kRanges ? partition_.range_owner_of(row_key)
+                                                 : partition_.owner_of(row_key)];
+  }
   // The most rows that a host, or the ranks of one, can send of those of this rank's column.
   uint64_t column_rows() const;
 
@@ -137,11 +132,14 @@ class HostRows final : private LentReader {
     ComputeJob job;
     RowSlice first, more;
     DistinctRows distinct;                // in place of these
-    const RowCoalescer* found = nullptr;  // has the ids of `first`, and is read by a job at once
+    const CoalescedIds* found = nullptr;  // has the ids of `first`, and is read by a job at once
     Arrival arrival;
     uint32_t* pending = nullptr;
     bool coalescing = false;
+    bool in_place = false;  // rows that come once are read in the slice
+    bool held = false;      // and it is not said yet that they stay there
     bool contributed = false;
+    uint32_t rows_in_slice() const { return in_place ? first.count : 0; }
     // Of a leader:
     RowAccumulator sum;
     uint64_t given_rows = 0;
@@ -164,20 +162,19 @@ class HostRows final : private LentReader {
   void start_arriving(StepBuffer& buffer, ArrivingElements& arriving);
   void arrive(StepBuffer& buffer);
   void add_arrived(StepBuffer& buffer);
-  void run_arrived(StepBuffer& buffer);
   void end_arrived(StepBuffer& buffer);
   Turn join_ready(StepBuffer& buffer, uint64_t* left_bytes);
+  void coalesce(StepBuffer& buffer);
   void give_rows(StepBuffer& buffer);
   void send_rows(StepBuffer& buffer, uint32_t column);
   [[nodiscard]] bool on_note(uint32_t from, StepBuffer& buffer, const Section& section);
-  bool is_there(uint32_t from, const StagedNote& note) const;
   [[nodiscard]] bool on_rows(uint32_t from, StepBuffer& buffer, const Section& section);
   void came(StepBuffer& buffer, uint32_t source, Came how);
   void join_if_all_came(StepBuffer& buffer);
   bool read_lent() override;
   Turn join(StepBuffer& buffer, uint64_t* left_bytes);
   Turn join_source(StepBuffer& buffer, uint64_t* left_bytes);
-  [[nodiscard]] bool join_items(StepBuffer& buffer, const std::byte* block, uint32_t count);
+  [[nodiscard]] bool join_items(StepBuffer& buffer, const StagedRows& there, uint32_t count);
 
   const Columns& columns_;
   const Partition& partition_;
@@ -187,6 +184,7 @@ class HostRows final : private LentReader {
   const Owners owners_;
   User& user_;
   const size_t row_bytes_;
+  const StagedNotes notes_;
   const uint64_t item_bytes_;        // of a block: the row, its row key and its place
   std::vector<uint32_t> column_of_;  // by owner: asked of every row
   std::vector<uint32_t> active_columns_;

@@ -19,7 +19,13 @@ void HostRows::start_arriving(StepBuffer& buffer, ArrivingElements& arriving) {
   buffer.joined = 0;
   buffer.job.run = [](ComputeJob& job) {
     StepBuffer& adding = *static_cast<StepBuffer*>(job.context);
-    adding.host_rows->run_arrived(adding);
+    const Arrival& arrival = adding.arrival;
+    HostRows& rows = *adding.host_rows;
+    const auto column_of = [&rows](uint32_t row_key) { return rows.column_of_row_key(row_key); };
+    if (!arrival.started) {
+      rows.coalescer_.start(rows.partition_, adding.first, column_of, adding.block.data());
+    }
+    rows.coalescer_.add(adding.first, arrival.added, arrival.until);
   };
   buffer.job.done = [](ComputeJob& job) {
     StepBuffer& added = *static_cast<StepBuffer*>(job.context);
@@ -56,17 +62,6 @@ void HostRows::add_arrived(StepBuffer& buffer) {
   buffer.job.cost_bytes = (arrival.here - arrival.added) * row_bytes_;
   buffer.arrival.until = arrival.here;
   compute_.submit(buffer.job);
-}
-
-// A job.
-void HostRows::run_arrived(StepBuffer& buffer) {
-  const Arrival& arrival = buffer.arrival;
-  if (!arrival.started) {
-    coalescer_.start(
-        partition_, buffer.first, [this](uint32_t row_key) { return column_of_row_key(row_key); },
-        buffer.block.data());
-  }
-  coalescer_.add(buffer.first, arrival.added, arrival.until);
 }
 
 void HostRows::end_arrived(StepBuffer& buffer) {

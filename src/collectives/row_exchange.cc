@@ -22,6 +22,30 @@ void sort_and_unite(std::vector<uint32_t>& ranks) {
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
 }
 
+// Of one host, only what an owner keeps, and sums for nobody else, may stay where it was given. Of
+// several, what a rank that is alone on its host gives may, which is packed for others from there.
+ExchangeOptions options_of_host(const Columns& columns, ExchangeOptions options,
+                                const RowAlgorithm& algorithm) {
+  const bool alone = columns.locals().size() == 1;
+  options.rows_stay = columns.host_count() > 1
+                          ? alone
+                          : options.rows_stay && algorithm.down == ReturnTo::kNobody &&
+                                (alone || options.staging != nullptr);
+  return options;
+}
+
+// Where hosts are many, unless they are more than a census has marks for.
+bool holds_census(const Columns& columns, const ExchangeOptions& options,
+                  const RowAlgorithm& algorithm) {
+  if (columns.host_count() <= std::max(1u, options.marker_hosts_max)) return false;
+  if (algorithm.up == ReduceTo::kEveryHost) return columns.host_count() <= Census::kMarksMax;
+  if (algorithm.down == ReturnTo::kNobody) return true;
+  for (uint32_t column = 0; column < columns.count(); ++column) {
+    if (columns.owners(column).size() > Census::kMarksMax) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 RowExchange::RowExchange(const Columns& columns, const Partition& partition, Outbox& outbox,
@@ -45,30 +69,6 @@ RowExchange::RowExchange(const Columns& columns, const Partition& partition, Out
   for (uint32_t host = 0; host < columns.host_count(); ++host) {
     sources_.push_back(columns.leader(host, columns.column_of(columns.rank())));
   }
-}
-
-// Of one host, only what an owner keeps, and sums for nobody else, may stay where it was given. Of
-// several, what a rank that is alone on its host gives may, which is packed for others from there.
-ExchangeOptions RowExchange::options_of_host(const Columns& columns, ExchangeOptions options,
-                                             const RowAlgorithm& algorithm) {
-  const bool alone = columns.locals().size() == 1;
-  options.rows_stay = columns.host_count() > 1
-                          ? alone
-                          : options.rows_stay && algorithm.down == ReturnTo::kNobody &&
-                                (alone || options.staging != nullptr);
-  return options;
-}
-
-// Where hosts are many, unless they are more than a census has marks for.
-bool RowExchange::holds_census(const Columns& columns, const ExchangeOptions& options,
-                               const RowAlgorithm& algorithm) {
-  if (columns.host_count() <= std::max(1u, options.marker_hosts_max)) return false;
-  if (algorithm.up == ReduceTo::kEveryHost) return columns.host_count() <= Census::kMarksMax;
-  if (algorithm.down == ReturnTo::kNobody) return true;
-  for (uint32_t column = 0; column < columns.count(); ++column) {
-    if (columns.owners(column).size() > Census::kMarksMax) return false;
-  }
-  return true;
 }
 
 // To owners, of arrivals: the leaders of a column count, and its other owners are told. To every

@@ -44,6 +44,8 @@ class RowExchange final : public Exchange, private HostRows::User {
   const Arena& arena() const override { return arena_; }
   void open(uint64_t step) override;
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
+  bool holds(uint64_t step) const override { return host_rows_.holds(step); }
+  void settle(uint64_t step, bool stay) override { host_rows_.settle(step, stay); }
   void end(uint32_t from, uint64_t step) override;
   [[nodiscard]] bool on_section(uint32_t from, const Section& section) override;
   ExchangeState state(uint64_t step) const override;
@@ -78,10 +80,6 @@ class RowExchange final : public Exchange, private HostRows::User {
   const RowAccumulator& total(const StepBuffer& buffer) const {
     return one_host() ? host_rows_.sum(buffer.step) : buffer.total;
   }
-  static ExchangeOptions options_of_host(const Columns& columns, ExchangeOptions options,
-                                         const RowAlgorithm& algorithm);
-  static bool holds_census(const Columns& columns, const ExchangeOptions& options,
-                           const RowAlgorithm& algorithm);
   void found_census();
   void lay_out_total(Arena& arena, StepBuffer& buffer);
   [[nodiscard]] bool on_host_reduce(uint32_t from, const Section& section);

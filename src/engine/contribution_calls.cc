@@ -202,21 +202,35 @@ SliceWay ContributionCalls::take(size_t at, const PullSlice& slice, StepState& s
 
 // ---- contributing
 
-void ContributionCalls::advance() {
-  queue_.finish_those([this](Request& request) {
-    if (!request.started && pipeline_.window().may_start(request.step)) start(request);
+void ContributionCalls::advance(int64_t now_ns) {
+  held_.advance(now_ns);
+  queue_.finish_those([&](Request& request) {
+    if (!request.started && pipeline_.window().may_start(request.step)) start(request, now_ns);
     if (request.started && request.kind == RequestKind::kReduce) hand_back(request);
-    // Only a reduce has entries in slice_done: a push is done once nothing borrows its buffers.
-    const bool finished = request.started && request.pending == 0 &&
-                          std::find(request.slice_done.begin() + request.slices_done,
-                                    request.slice_done.end(), 0) == request.slice_done.end();
-    if (finished) --pipeline_.state(request.step).contributions_open;
-    return finished;
+    if (!is_over(request)) return false;
+    if (held_.rows_of(request) == HeldPushes::Rows::kStay) {
+      held_.forget(request);
+    } else {
+      --pipeline_.state(request.step).contributions_open;
+    }
+    return true;
   });
 }
 
-void ContributionCalls::start(Request& request) {
+bool ContributionCalls::is_over(const Request& request) const {
+  if (!request.started || request.pending != 0) return false;
+  const HeldPushes::Rows rows = held_.rows_of(request);
+  if (rows != HeldPushes::Rows::kGiven) {
+    return rows == HeldPushes::Rows::kStay && held_.is_applied(request);
+  }
+  // Only a reduce has entries in slice_done: a push is done once nothing borrows its buffers.
+  return std::find(request.slice_done.begin() + request.slices_done, request.slice_done.end(), 0) ==
+         request.slice_done.end();
+}
+
+void ContributionCalls::start(Request& request, int64_t now_ns) {
   request.started = true;
+  const bool may_stay = held_.may_stay(request);
   --pipeline_.state(request.step).unstarted;
   size_t run_end = 0, settled = 0;
   uint64_t queued_bytes = 0;
@@ -237,13 +251,14 @@ void ContributionCalls::start(Request& request) {
     if (together) continue;
     // With `more` it is in the step sum, which goes out with the last micro-batch.
     if (request.slices[i].more) continue;
-    contribute(request, request.slices[i], run, &request.pending);
+    contribute(request, request.slices[i], {.run = run, .may_stay = may_stay}, &request.pending);
     queued_bytes += bytes_of(request.slices[i]);
     if (queued_bytes < kQueuedBytesMax) continue;
     // Of what may be many variables the first leave before the next are looked at.
     outbox_.pump(false);
     queued_bytes = 0;
   }
+  if (may_stay) held_.started(request, now_ns);
 }
 
 // Of this rank's own numbers.
@@ -275,7 +290,7 @@ ByteRange ContributionCalls::run_from(const Request& request, size_t first, size
 }
 
 void ContributionCalls::contribute(const Request& request, const PullSlice& slice,
-                                   const ByteRange& around, uint32_t* pending) {
+                                   const Around& around, uint32_t* pending) {
   if (slice.way == SliceWay::kWithAnother) return;
   const bool reduce = request.kind == RequestKind::kReduce;
   // The aggregate of several slices goes to each of them, from where the exchange keeps it.
@@ -293,7 +308,7 @@ void ContributionCalls::contribute(const Request& request, const PullSlice& slic
     // place.
     contribution = {.elements = {slice.values, slice.dtype}, .lasting = reduce, .result = result};
     contribution.after = slice.after;
-    if (reduce) contribution.borrowed = around;
+    if (reduce) contribution.borrowed = around.run;
     contribution.arriving = slice.arriving;
     if (slice.arriving != nullptr) contribution.lasting = false;
     // Else what is there is not the result yet.
@@ -301,6 +316,8 @@ void ContributionCalls::contribute(const Request& request, const PullSlice& slic
   } else {
     contribution.rows = rows_of(slice);
     contribution.arriving = slice.arriving;
+    contribution.may_stay =
+        around.may_stay && slice.way == SliceWay::kItself && held_.may_stay(runtime);
     if (slice.way == SliceWay::kWithRows) {
       const auto other =
           std::find_if(&slice + 1, request.slices.data() + request.slices.size(),
@@ -329,6 +346,7 @@ void ContributionCalls::contribute_sum(uint32_t variable, uint64_t step, const D
 }
 
 void ContributionCalls::end(uint64_t step) {
+  held_.end(step);
   StepState& state = pipeline_.state(step);
   if (state.parts_left == 0) return;
   state.parts_left = 0;

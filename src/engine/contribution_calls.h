@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/held_pushes.h"
 #include "engine/request_pool.h"
 #include "engine/request_queue.h"
 #include "engine/slice_checks.h"
@@ -34,7 +35,8 @@ class ContributionCalls {
         checks_(checks),
         requests_(requests),
         results_(group.columns().world()),
-        queue_(requests) {}
+        queue_(requests),
+        held_(group, pipeline, outbox) {}
 
   // At its bounds, so that no call of a step grows anything.
   void reserve() {
@@ -65,11 +67,19 @@ class ContributionCalls {
   Status check_before(RequestKind kind, uint64_t step,
                       std::span<const parallax_slice_t> slices) const;
   // Moves on what can be moved.
-  void advance();
+  void advance(int64_t now_ns);
+  // When rows that are held for the end of their step are so no more; kNever: there are none.
+  int64_t held_until_ns() const { return held_.until_ns(); }
   // The step ends: what came in several calls without a last one goes out as it is. Once
   // StepPipeline::may_say_ended; more often does no harm.
   void end(uint64_t step);
-  RequestQueue& queue() { return queue_; }  // for the end of the job
+  bool empty() const { return queue_.empty(); }
+  // The job is over: as RequestQueue has them.
+  void finish_unborrowed(const Status& status) {
+    held_.clear();
+    queue_.finish_unborrowed(status);
+  }
+  void finish_all(const Status& status) { queue_.finish_all(status); }
 
  private:
   bool suits(const parallax_slice_t& slice, bool push) const {
@@ -89,8 +99,14 @@ class ContributionCalls {
   Status reserve_results(std::span<const parallax_slice_t> slices, std::span<const uint32_t> dtypes,
                          Request* posted);
   SliceWay take(size_t slice, const PullSlice& taken, StepState& state);
-  void start(Request& request);
-  void contribute(const Request& request, const PullSlice& slice, const ByteRange& around,
+  void start(Request& request, int64_t now_ns);
+  bool is_over(const Request& request) const;
+  // Of a slice: the run of the call that it is in, and whether rows of the call may stay.
+  struct Around {
+    ByteRange run;
+    bool may_stay = false;
+  };
+  void contribute(const Request& request, const PullSlice& slice, const Around& around,
                   uint32_t* pending);
   uint64_t bytes_of(const PullSlice& slice) const;
   ByteRange elements_of(const PullSlice& slice) const;
@@ -108,6 +124,7 @@ class ContributionCalls {
   RequestPool& requests_;
   Results results_;
   RequestQueue queue_;
+  HeldPushes held_;
   SliceTies ties_;                   // of the call being made
   std::vector<RowSlice> tied_rows_;  // of one of its variables
 };

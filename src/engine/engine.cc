@@ -299,7 +299,8 @@ void Engine::pass() {
     if (moved) continue;
     // Of what is seldom steps begin nothing but what devices do.
     const bool rests = steps_alone ? !seldom_calls_.devices_busy() : seldom_calls_.at_rest();
-    return pass_.settle(rests && group_.compute().under_way() == 0);
+    return pass_.settle(rests && group_.compute().under_way() == 0 &&
+                        step_calls_.held_until_ns() == kNever);
   }
   group_.entries().flush();  // of what was read last
 }
@@ -340,8 +341,9 @@ bool Engine::needs_pass() const {
 int64_t Engine::next_deadline_ns() const {
   const bool in_turns = in_pieces(job_calls_, collective_calls_) || reads_on(failure_, outbox_);
   if (in_turns && failure_.job_goes_on()) return pass_.now_ns();
-  const int64_t due_ns =
-      failure_.job_goes_on() ? membership_.next_deadline_ns() : failure_.next_deadline_ns();
+  const int64_t due_ns = failure_.job_goes_on()
+                             ? std::min(membership_.next_deadline_ns(), step_calls_.held_until_ns())
+                             : failure_.next_deadline_ns();
   if (seldom_calls_.launches().to_be_asked()) {
     return std::min(due_ns, pass_.now_ns() + kAskFormingNs);
   }

@@ -211,6 +211,10 @@ Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
 
 // ---- the pass
 
+void StepCalls::advance_contributions() {
+  if (!contribution_calls_.empty()) contribution_calls_.advance(parts_.clock.now_ns());
+}
+
 Status StepCalls::advance() {
   if (called_.step != 0) {
     // One that is further ahead keeps nobody waiting.
@@ -222,7 +226,7 @@ Status StepCalls::advance() {
   if (device_calls_.busy()) PARALLAX_RETURN_IF_ERROR(device_calls_.advance());
   parts_.group.pulls().advance();
   if (!pull_calls_.queue().empty()) pull_calls_.advance();
-  if (!contribution_calls_.queue().empty()) contribution_calls_.advance();
+  advance_contributions();
   if (!window().is_ending(window().next_to_vote())) return {};
   for (uint64_t step = window().next_to_vote(); window().is_ending(step); ++step) {
     if (!parts_.pipeline.may_say_ended(step)) continue;
@@ -233,7 +237,10 @@ Status StepCalls::advance() {
   }
   StepPipeline::Finished finished;
   PARALLAX_RETURN_IF_ERROR(parts_.pipeline.advance(&finished));
-  if (finished.step != 0) finish_end(finished);
+  if (finished.step == 0) return {};
+  finish_end(finished);
+  // Rows that stayed where they are until it was applied.
+  advance_contributions();
   return {};
 }
 
@@ -313,12 +320,12 @@ void StepCalls::finish_unborrowed(const Status& status) {
   for (Request*& end : ends_) {
     if (end != nullptr) parts_.requests.finish(std::exchange(end, nullptr), status);
   }
-  contribution_calls_.queue().finish_unborrowed(status);
+  contribution_calls_.finish_unborrowed(status);
 }
 
 void StepCalls::finish_all(const Status& status) {
   finish_unborrowed(status);
-  contribution_calls_.queue().finish_all(status);
+  contribution_calls_.finish_all(status);
   device_calls_.finish_all(status);
 }
 

@@ -80,6 +80,8 @@ class StepCalls {
 
   // Moves on what can be moved. Not OK: the job fails with it.
   Status advance();
+  // As ContributionCalls has it.
+  int64_t held_until_ns() const { return contribution_calls_.held_until_ns(); }
   // The job is over. Completes all requests whose buffers no compute job and no send reads any
   // more, or all.
   void finish_unborrowed(const Status& status);
@@ -87,6 +89,7 @@ class StepCalls {
   const DeviceCalls& device_calls() const { return device_calls_; }
 
  private:
+  void advance_contributions();
   const StepWindow& window() const { return parts_.pipeline.window(); }
   Status check_step(uint64_t step, const char* call) const {
     if (parts_.phase.takes_calls() && window().takes_calls(step)) return {};

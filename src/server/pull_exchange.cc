@@ -38,9 +38,14 @@ void PullExchange::remove_variable(uint32_t variable) {
   variables_.remove(variable);
 }
 
-const RowCoalescer* PullExchange::pulled_ids(uint32_t variable) const {
+const CoalescedIds* PullExchange::pulled_ids(uint32_t variable) const {
   const PulledVariable* const pulled = variables_.find(variable);
   return pulled != nullptr && pulled->by_rows() ? &pulled->coalescer : nullptr;
+}
+
+bool PullExchange::reads_tables(uint32_t variable) const {
+  const PulledVariable* const found = variables_.find(variable);
+  return found != nullptr && source_.reader().reads(*found);
 }
 
 const Arena* PullExchange::arena_of(uint32_t variable) const {

@@ -91,7 +91,7 @@ class PullExchange final : public PulledLists {
   bool active() const { return source_.active(); }
   // The ids of this rank's last pull of a variable, of any step; null: it is not sharded, or has no
   // ids.
-  const RowCoalescer* pulled_ids(uint32_t variable) const;
+  const CoalescedIds* pulled_ids(uint32_t variable) const;
 
   // A rank of this host ended a step: no more pulls of it are due. False: one of its is under way.
   [[nodiscard]] bool end_local(uint32_t from, uint64_t step) {
@@ -134,6 +134,13 @@ class PullExchange final : public PulledLists {
   const PulledKeys* listed(uint32_t variable) const override {
     const PulledVariable* const found = variables_.find(variable);
     return found == nullptr ? nullptr : &found->lists.row_keys;
+  }
+
+  // Its tables are read where they lie, by the ranks of the one host: then each owner of it says to
+  // all when it has applied a step.
+  bool reads_tables(uint32_t variable) const;
+  bool has_applied(uint32_t owner, uint64_t step) const {
+    return source_.reader().has_applied(owner, step);
   }
 
   // Distinct rows this leader asked owners for, in the step so far.

@@ -112,7 +112,7 @@ void PullSource::read_in_place(const PulledVariable& variable) {
 }
 
 void PullSource::coalesce(PulledVariable& variable) {
-  RowCoalescer& coalescer = variable.coalescer;
+  CoalescedIds& coalescer = variable.coalescer;
   const PulledSlice& last = slices_[variable.last_slice];
   coalescer.begin(last.before + last.slice.count);
   for (uint32_t place = variable.first_slice;; place = slices_[place].next) {

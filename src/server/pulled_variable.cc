@@ -40,11 +40,7 @@ Status PulledVariable::reserve() {
 
 void PulledVariable::lay_out(Arena& memory) {
   const uint32_t width = static_cast<uint32_t>(partition.row_elements());
-  if (by_rows()) {
-    coalescer.lay_out(
-        memory,
-        {.rows_max = rows_max, .groups = columns.count(), .ids_alone = true, .scratch = scratch});
-  }
+  if (by_rows()) coalescer.lay_out(memory, rows_max, columns.count(), scratch);
   answers = memory.take<AnswerProgress>(columns.count());
   led.lay_out(memory);
   if (!owned_by(columns.rank())) return;

@@ -18,8 +18,8 @@
 #include <span>
 #include <vector>
 
+#include "aggregate/coalesced_ids.h"
 #include "aggregate/pulled_keys.h"
-#include "aggregate/row_coalescer.h"
 #include "base/arena.h"
 #include "base/leaving_elements.h"
 #include "message/place_offer.h"
@@ -164,7 +164,7 @@ struct PulledVariable {
   const Table* table = nullptr;  // the shard that this rank holds; null while it holds none
   Arena arena;
   // source
-  RowCoalescer coalescer;
+  CoalescedIds coalescer;
   uint32_t first_slice = 0, last_slice = 0;  // of the pull: PullSource's places
   uint32_t slice_dtype = 0;                  // what their values travel as
   uint32_t filled = 0;                       // of the pull's only slice: rows that are there

@@ -40,6 +40,9 @@ class TableReader final : public LentReader {
   // Where a table lies. False: not what `from` may say.
   [[nodiscard]] bool on_place(uint32_t from, PulledVariable* variable, const Section& section);
 
+  // That one, who said so of the step before, has applied this one.
+  bool has_applied(uint32_t owner, uint64_t step) const { return current_[owner] > step; }
+
   // All tables of the variable can be read here, now or later in this step.
   bool reads(const PulledVariable& variable) const;
   // A pull begins. Slices, which stay where they are until it is finished, of variables that are

@@ -58,17 +58,18 @@ struct RowParts {
 
 // What a rule takes for its gradient: the reduced one by its scale, whose sign `maximize` turns;
 // and with weight decay added to it. Two types, so that loops without decay do not read the value
-// for it.
+// for it. A row that is read where the caller has it may hold -0, where a sum, which begins from
+// +0, never does.
 template <typename T>
 struct ScaledGradient {
   T scale;
-  T operator()(T gradient, T) const { return gradient * scale; }
+  T operator()(T gradient, T) const { return (T{0} + gradient) * scale; }
 };
 
 template <typename T>
 struct DecayedGradient {
   T scale, decay;
-  T operator()(T gradient, T value) const { return gradient * scale + decay * value; }
+  T operator()(T gradient, T value) const { return (T{0} + gradient) * scale + decay * value; }
 };
 
 template <typename T>

@@ -127,7 +127,8 @@ TEST(WaitAcrossGroups, TwoWaitersAreBothTold) {
   on_members([](uint32_t rank, Member& member) {
     uint32_t word = 0;
     if (rank == 2) {
-      member.job.broadcast(&word, sizeof word, 0).wait();
+      // Both others have called all that they wait for.
+      for (const uint32_t root : {0, 1}) member.job.broadcast(&word, sizeof word, root).wait();
       member.job.abort("for everybody");
       return;
     }
@@ -135,7 +136,9 @@ TEST(WaitAcrossGroups, TwoWaitersAreBothTold) {
     Request c = member.job.barrier(), d = member.parts.back().barrier();
     std::array<parallax_status_t, 2> ended = {};
     std::thread waiter([&] { ended[0] = wait_all_of({&a, &b}, PARALLAX_WAIT_DEFAULT); });
-    if (rank == 0) member.job.broadcast(&word, sizeof word, 0);
+    Request first = member.job.broadcast(&word, sizeof word, 0);
+    if (rank == 1) first.wait();
+    Request second = member.job.broadcast(&word, sizeof word, 1);
     ended[1] = wait_all_of({&d, &c}, PARALLAX_WAIT_DEFAULT);
     waiter.join();
     EXPECT_EQ(ended[0], PARALLAX_ABORTED);

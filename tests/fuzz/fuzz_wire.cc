@@ -359,6 +359,9 @@ class Player {
     StagedNote note;
     note.block = {PeersBuffer::kNumber, offset};
     note.rows = input_.byte() % 24;
+    note.items = input_.byte() % 24;
+    note.slice = {PeersBuffer::kNumber, offset};
+    note.slice_rows = input_.byte() % 4;
     note.first = input_.byte() % 24;
     note.count = input_.byte() % 24;
     wires_.buffer.fill(input_.take(input_.byte()));

@@ -112,6 +112,7 @@ struct WorldOptions {
   uint32_t slow_percent = 0;  // of the peers have no credits at any time
   bool late_jobs = false;
   uint32_t compute_threads = 0;  // > 0: jobs run on threads
+  bool inline_jobs = false;      // jobs run as they are given, as of a real rank without threads
   // Where ranks lend memory to each other, which outlives the world; null: nowhere.
   SharedHost* lenders = nullptr;
   // Changes the options of single ranks.

@@ -17,82 +17,7 @@
 namespace parallax {
 namespace {
 
-constexpr uint32_t kGroups = 3;
-
-// Those that have kernels of their own, and others.
-uint32_t draw_width(SeededRandom& random) {
-  constexpr uint32_t kNarrow[] = {8, 16, 32, 64};
-  return random.chance(30) ? kNarrow[random.below(4)] : static_cast<uint32_t>(1 + random.below(5));
-}
-
-uint32_t group_of(uint32_t row_key) { return row_key * 7 % kGroups; }
-
-// Or no scratch.
-RowScratch* lend(SeededRandom& random, RowScratch* scratch) {
-  return random.chance(50) ? scratch : nullptr;
-}
-
-// A coalescer and the block that it writes, with a mark behind the last byte that it may touch.
-template <typename Sum = float>
-struct Coalescing {
-  Coalescing(const Partition& partition, uint64_t rows_max, RowCoalescerOptions options)
-      : width(options.row_elements + (options.counted ? 1 : 0)) {
-    options.rows_max = rows_max;
-    options.groups = kGroups;
-    options.sum = std::is_same_v<Sum, double> ? SumType::kF64 : SumType::kF32;
-    Arena measure;
-    coalescer.lay_out(measure, options);
-    EXPECT_TRUE(arena.reserve(measure.used_bytes()).ok());
-    coalescer.lay_out(arena, options);
-    if (options.scratch != nullptr) {
-      EXPECT_TRUE(options.scratch->reserve(rows_max).ok());
-    }
-    bytes = RowCoalescer::block_bytes(RowCoalescer::distinct_max(rows_max, partition),
-                                      width * sizeof(Sum));
-    EXPECT_TRUE(block_arena.reserve(Arena::bytes_for<std::byte>(bytes + 1)).ok());
-    block = block_arena.take<std::byte>(bytes + 1);
-    std::fill(block.begin(), block.end(), std::byte{0xff});  // not a number
-    block[bytes] = std::byte{0x5a};
-  }
-  const Sum* row(uint32_t item) const {
-    return reinterpret_cast<const Sum*>(block.data()) + coalescer.order()[item] * width;
-  }
-
-  const size_t width;
-  Arena arena, block_arena;
-  RowCoalescer coalescer;
-  size_t bytes = 0;
-  std::span<std::byte> block;
-};
-
-struct OfIdsAlone {
-  explicit OfIdsAlone(uint64_t rows_max, RowScratch* scratch = nullptr) {
-    const RowCoalescerOptions options = {
-        .rows_max = rows_max, .groups = kGroups, .ids_alone = true, .scratch = scratch};
-    if (scratch != nullptr) {
-      EXPECT_TRUE(scratch->reserve(rows_max).ok());
-    }
-    Arena measure;
-    coalescer.lay_out(measure, options);
-    EXPECT_TRUE(arena.reserve(measure.used_bytes()).ok());
-    coalescer.lay_out(arena, options);
-  }
-  Arena arena;
-  RowCoalescer coalescer;
-};
-
-template <typename T>
-RowSlice slice_of(const std::vector<int64_t>& ids, const std::vector<T>& values,
-                  uint32_t dtype = PARALLAX_F32) {
-  return {.ids = {.wide = ids.data()},
-          .count = static_cast<uint32_t>(ids.size()),
-          .values = {.rows = reinterpret_cast<const std::byte*>(values.data()), .dtype = dtype}};
-}
-RowSlice narrow_slice_of(const std::vector<int32_t>& ids, const std::vector<float>& values) {
-  return {.ids = {.narrow = ids.data()},
-          .count = static_cast<uint32_t>(ids.size()),
-          .values = {.rows = reinterpret_cast<const std::byte*>(values.data())}};
-}
+using namespace testkit;
 
 // Given slices with duplicates and padding, of ids of both widths, with and without a count, expect
 // each distinct row once, begun from +0, in its group, and nothing written behind the block.
@@ -252,95 +177,6 @@ TEST(RowCoalescer, SumsAreOfTheirOwnType) {
   EXPECT_EQ(*made.row(0), 16777218.0) << "which is no float";
 }
 
-TEST(RowCoalescer, IdsAloneGiveTheFirstOfEach) {
-  const Partition partition(50, 2, true, SlotMap::of_ranks(4, kSlotsPerOwner), 0);
-  OfIdsAlone alone(6);
-  RowCoalescer& coalescer = alone.coalescer;
-  const std::vector<int64_t> ids = {7, 3, 7, 49, 3, 7};
-  coalescer.begin(6);
-  coalescer.add_ids(partition, {.wide = ids.data()}, 6, 0);
-  coalescer.group([](uint32_t) { return 1u; });
-  EXPECT_EQ(coalescer.item_count(), 3u);
-  EXPECT_EQ(coalescer.group_count(1), 3u);
-  const std::vector<uint32_t> first_rows = {0, 1, 0, 3, 1, 0};
-  for (uint32_t row = 0; row < 6; ++row) {
-    EXPECT_EQ(coalescer.first_row_of(row), first_rows[row]) << row;
-  }
-}
-
-void expect_found(const RowCoalescer& found, const Partition& partition,
-                  const std::vector<int64_t>& ids) {
-  for (size_t row = 0; row < ids.size(); ++row) {
-    const uint32_t unique = found.uniques()[row];
-    if (ids[row] == kPaddingId) {
-      ASSERT_EQ(unique, kNoSlot);
-    } else {
-      const auto id = static_cast<uint64_t>(ids[row]);
-      ASSERT_EQ(found.unique_row_keys()[unique], partition.row_key_of(id)) << row;
-    }
-  }
-}
-
-// Given ids that were coalesced alone, expect them to be told from others, and a slice of them, or
-// of the first of them, to make the block of one whose ids are looked for, byte for byte.
-TEST(RowCoalescer, IdsThatWereFoundMakeTheBlockOfTheWhole) {
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
-    SeededRandom random(seed);
-    const uint64_t rows = 1 + random.below(random.chance(50) ? 100 : 900);
-    const uint32_t width = draw_width(random);
-    const uint64_t rows_max = 1 + random.below(random.chance(50) ? 120 : 700);
-    const Partition partition(rows, width, true, SlotMap::of_ranks(5, kSlotsPerOwner), 0);
-    RowScratch scratch;
-    const RowCoalescerOptions options = {
-        .row_elements = width, .counted = random.chance(30), .scratch = lend(random, &scratch)};
-    Coalescing<> whole(partition, rows_max, options), made(partition, rows_max, options);
-    OfIdsAlone alone(rows_max, lend(random, &scratch));
-    RowCoalescer& found = alone.coalescer;
-    EXPECT_FALSE(found.has({.ids = {}, .count = 1, .values = {}})) << "none were added";
-    for (int round = 0; round < 3; ++round) {
-      std::vector<int64_t> ids(random.below(rows_max + 1));
-      for (int64_t& id : ids) {
-        id = random.chance(10) ? kPaddingId : static_cast<int64_t>(random.below(rows));
-      }
-      // Of two slices.
-      const auto before = static_cast<uint32_t>(random.below(ids.size() + 1));
-      found.begin(ids.size());
-      found.add_ids(partition, {.wide = ids.data()}, before, 0);
-      found.add_ids(partition, {.wide = ids.data() + before},
-                    static_cast<uint32_t>(ids.size()) - before, before);
-      if (random.chance(50)) found.group([](uint32_t row_key) { return row_key % 2; });
-      expect_found(found, partition, ids);
-      std::vector<float> values(ids.size() * width);
-      for (float& value : values)
-        value = random.chance(5) ? -0.0f : static_cast<float>(random.unit() - 0.5);
-      RowSlice slice = slice_of(ids, values);
-      const std::vector<int32_t> narrow(ids.begin(), ids.end());
-      if (random.chance(50)) slice.ids = {.narrow = narrow.data()};
-      if (random.chance(50)) slice.count = static_cast<uint32_t>(random.below(ids.size() + 1));
-      ASSERT_TRUE(found.has(slice)) << "seed " << seed;
-      whole.coalescer.coalesce(partition, slice, {}, group_of, whole.block.data());
-      made.coalescer.coalesce_found(found, slice, group_of, made.block.data());
-      ASSERT_EQ(made.coalescer.item_count(), whole.coalescer.item_count()) << "seed " << seed;
-      const uint64_t block =
-          RowCoalescer::block_bytes(made.coalescer.item_count(), made.width * sizeof(float));
-      ASSERT_EQ(std::memcmp(made.block.data(), whole.block.data(), block), 0) << "seed " << seed;
-      for (uint32_t group = 0; group < kGroups; ++group) {
-        ASSERT_EQ(made.coalescer.group_first(group), whole.coalescer.group_first(group));
-        ASSERT_EQ(made.coalescer.group_count(group), whole.coalescer.group_count(group));
-      }
-      ASSERT_EQ(made.block[made.bytes], std::byte{0x5a});
-      slice = slice_of(ids, values);
-      ++slice.count;
-      EXPECT_FALSE(found.has(slice)) << "one more";
-      if (ids.empty()) continue;
-      slice = slice_of(ids, values);
-      int64_t& other = ids[random.below(ids.size())];
-      other = other == kPaddingId ? 0 : random.chance(50) ? kPaddingId : other + 1;
-      EXPECT_FALSE(found.has(slice)) << "one is another, where they lay; seed " << seed;
-    }
-  }
-}
-
 // Given a block cut by a number of each row key, expect each cut, taken by itself, to be the rows
 // of that number, their bits and counts as they were, grouped anew.
 TEST(RowCoalescer, DistinctRowsAreTakenAsTheyAre) {
@@ -385,19 +221,6 @@ TEST(RowCoalescer, DistinctRowsAreTakenAsTheyAre) {
   }
 }
 
-// Given every row, expect ids that say so one by one to be the same.
-TEST(RowCoalescer, EveryRowIsFoundByItsIds) {
-  const Partition partition(5, 1, true, SlotMap::of_ranks(2, kSlotsPerOwner), 0);
-  OfIdsAlone alone(6);
-  RowCoalescer& found = alone.coalescer;
-  found.begin(5);
-  found.add_ids(partition, {}, 5, 0);
-  const std::vector<int64_t> ids = {0, 1, 2, 3, 4}, turned = {4, 3, 2, 1, 0};
-  const std::vector<float> none;
-  EXPECT_TRUE(found.has(slice_of(ids, none)));
-  EXPECT_FALSE(found.has(slice_of(turned, none)));
-}
-
 TEST(RowCoalescer, NanSpreadsToItsRowAlone) {
   const Partition partition(9, 1, true, SlotMap::of_ranks(2, kSlotsPerOwner), 0);
   Coalescing<> made(partition, 4, {.row_elements = 1});
@@ -412,31 +235,6 @@ TEST(RowCoalescer, NanSpreadsToItsRowAlone) {
     } else {
       EXPECT_EQ(value, 4);
     }
-  }
-}
-
-TEST(RowIndex, FindsWhatWasInsertedAndNothingElse) {
-  Arena measure;
-  RowIndex index;
-  index.lay_out(measure, 100);
-  Arena arena;
-  ASSERT_TRUE(arena.reserve(measure.used_bytes()).ok());
-  index.lay_out(arena, 100);
-  for (int round = 0; round < 5; ++round) {
-    index.clear();
-    for (uint32_t i = 0; i < 100; ++i) {
-      bool inserted = false;
-      ASSERT_EQ(index.find_or_insert(i * 977, &inserted), i);
-      ASSERT_TRUE(inserted);
-      ASSERT_EQ(index.find_or_insert(i * 977, &inserted), i);
-      ASSERT_FALSE(inserted);
-    }
-    bool inserted = false;
-    EXPECT_EQ(index.find_or_insert(1, &inserted), kNoSlot) << "beyond the bound";
-    EXPECT_EQ(index.find_or_insert(977, &inserted), 1u) << "what is there is still found";
-    EXPECT_EQ(index.find(976), kNoSlot);
-    EXPECT_EQ(index.find(99 * 977), 99u);
-    EXPECT_EQ(index.size(), 100u);
   }
 }
 

@@ -155,5 +155,30 @@ TEST(RowIndex, NumbersBeginAnew) {
   }
 }
 
+TEST(RowIndex, FindsWhatWasInsertedAndNothingElse) {
+  Arena measure;
+  RowIndex index;
+  index.lay_out(measure, 100);
+  Arena arena;
+  ASSERT_TRUE(arena.reserve(measure.used_bytes()).ok());
+  index.lay_out(arena, 100);
+  for (int round = 0; round < 5; ++round) {
+    index.clear();
+    for (uint32_t i = 0; i < 100; ++i) {
+      bool inserted = false;
+      ASSERT_EQ(index.find_or_insert(i * 977, &inserted), i);
+      ASSERT_TRUE(inserted);
+      ASSERT_EQ(index.find_or_insert(i * 977, &inserted), i);
+      ASSERT_FALSE(inserted);
+    }
+    bool inserted = false;
+    EXPECT_EQ(index.find_or_insert(1, &inserted), kNoSlot) << "beyond the bound";
+    EXPECT_EQ(index.find_or_insert(977, &inserted), 1u) << "what is there is still found";
+    EXPECT_EQ(index.find(976), kNoSlot);
+    EXPECT_EQ(index.find(99 * 977), 99u);
+    EXPECT_EQ(index.size(), 100u);
+  }
+}
+
 }  // namespace
 }  // namespace parallax

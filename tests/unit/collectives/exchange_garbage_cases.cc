@@ -183,19 +183,34 @@ void add_wrong_notes(const Candidate& candidate, const Parcel& honest,
     std::memcpy(parcel.payload().data(), &note, sizeof note);
   };
   add("all the rows that a note can say", [](StagedNote& note) { note.rows = UINT32_MAX; });
-  add("rows beyond the block's", [](StagedNote& note) { note.first = note.rows + 1; });
-  add("more rows than the block's", [](StagedNote& note) { note.count = note.rows + 1; });
+  add("all the items", [](StagedNote& note) { note.items = UINT32_MAX; });
+  add("more rows than items", [](StagedNote& note) { note.rows = note.items + 1; });
+  add("items beyond the block's", [](StagedNote& note) { note.first = note.items + 1; });
+  add("more items than the block's", [](StagedNote& note) { note.count = note.items + 1; });
+  add("all the rows of a slice", [](StagedNote& note) { note.slice_rows = UINT32_MAX; });
   add("where the end wraps", [](StagedNote& note) {
     note.first = 2;
     note.count = UINT32_MAX;
   });
   const bool own = honest.from == honest.to;
+  add("a slice in no buffer, or in another's", [=](StagedNote& note) {
+    note.slice_rows = std::max(note.slice_rows, 1u);
+    note.slice.buffer = own ? 3 : 0;
+  });
   add("in no buffer, or another's", [=](StagedNote& note) { note.block.buffer = own ? 3 : 0; });
   if (own) return;
   add("from the end on", [](StagedNote& note) { note.block.offset = uint64_t{1} << 40; });
   add("far beyond the end", [](StagedNote& note) { note.block.offset = UINT64_MAX - 63; });
   add("between two numbers", [](StagedNote& note) { note.block.offset += 2; });
   add("in a buffer that there is not", [](StagedNote& note) { note.block.buffer = 99; });
+  const auto of_slice = [&](const char* what, uint64_t offset) {
+    add(what, [offset](StagedNote& note) {
+      note.slice = {.buffer = note.block.buffer, .offset = offset};
+      note.slice_rows = std::max(note.slice_rows, 1u);
+    });
+  };
+  of_slice("a slice from the end on", uint64_t{1} << 40);
+  of_slice("a slice between two numbers", 2);
 }
 
 const Sweep kHostile = {.sums = {SumType::kF32, SumType::kF64}, .shape = 0, .thinned = 4};

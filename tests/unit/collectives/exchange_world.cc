@@ -52,6 +52,7 @@ class ExchangeWorld::Rank final : public Transport,
       std::vector<uint64_t> bytes(setting.variable);
       bytes.push_back(HostRows::block_bytes(world.partition_, setting.shape.rows_max, setting.sum));
       staging.add(bytes);
+      PARALLAX_CHECK(scratch.reserve(setting.shape.rows_max * columns.locals().size()).ok());
     }
     exchange = candidate.make(columns, world.partition_, outbox, compute,
                               {.variable = setting.variable,
@@ -60,6 +61,7 @@ class ExchangeWorld::Rank final : public Transport,
                                .sum = setting.sum,
                                .counted = setting.counted,
                                .staging = &staging,
+                               .scratch = setting.lends ? &scratch : nullptr,
                                .rows_stay = setting.rows_stay});
     foretold_bytes = exchange->needed_bytes();
     PARALLAX_CHECK(exchange->reserve().ok());
@@ -218,13 +220,16 @@ class ExchangeWorld::Rank final : public Transport,
     uint32_t pending = 0;
     uint64_t ending = 0;  // the step whose end is still to be told
     uint64_t told = 0;
+    bool held = false;  // its rows were, for a time
     ArrivingRows arriving;
   };
   Contribution& at(uint64_t step) { return contributions_[step & 1]; }
 
   void tell_end(uint64_t step) {
     Contribution& contribution = at(step);
-    if (contribution.ending != step || !exchange->state(step).contributed) return;
+    if (contribution.ending != step) return;
+    if (exchange->holds(step)) exchange->settle(step, world_.random_.chance(70));
+    if (!exchange->state(step).contributed) return;
     contribution.ending = 0;
     contribution.told = step;
     Send send;
@@ -245,6 +250,7 @@ class ExchangeWorld::Rank final : public Transport,
   InlineCompute compute;
   Outbox outbox;
   HostStaging staging{columns, outbox.lending()};
+  RowScratch scratch;
   std::unique_ptr<Exchange> exchange;
   uint32_t unmapped_rank = kNoRank;  // whose memory it has not mapped any more
   size_t foretold_bytes = 0;
@@ -316,6 +322,7 @@ void ExchangeWorld::contribute(uint32_t rank, uint64_t step, const Contribution&
   Rank& giver = *ranks_[rank];
   Rank::Contribution& kept = giver.at(step);
   PARALLAX_CHECK(kept.pending == 0);
+  kept.held = false;
   kept.ids = contribution.ids;
   kept.values = bytes_of(contribution.dtype, contribution.values);
   kept.dense_values = bytes_of(contribution.dtype, contribution.dense_values);
@@ -339,7 +346,9 @@ void ExchangeWorld::contribute(uint32_t rank, uint64_t step, const Contribution&
         setting_.arrives && rows.count > 0 && takes_arriving(*giver.exchange) && random_.chance(70);
     if (arrives) kept.arriving.start(kept.values, rows.count);
     ArrivingElements* const arriving = arrives ? &kept.arriving.elements : nullptr;
-    giver.exchange->contribute(step, {.rows = rows, .arriving = arriving}, &kept.pending);
+    giver.exchange->contribute(step, {.rows = rows, .may_stay = !arrives, .arriving = arriving},
+                               &kept.pending);
+    kept.held = giver.exchange->holds(step);
     return;
   }
   const RowSlice every_row = {.ids = {},
@@ -352,6 +361,10 @@ void ExchangeWorld::end(uint32_t rank, uint64_t step) { ranks_[rank]->at(step).e
 
 bool ExchangeWorld::end_told(uint32_t rank, uint64_t step) const {
   return ranks_[rank]->at(step).told == step;
+}
+
+bool ExchangeWorld::was_held(uint32_t rank, uint64_t step) const {
+  return ranks_[rank]->at(step).held;
 }
 
 bool ExchangeWorld::given_back(uint32_t rank, uint64_t step) const {

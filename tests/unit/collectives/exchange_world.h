@@ -114,6 +114,8 @@ class ExchangeWorld {
   // All ranks, all.
   void take_all_back();
   // The rank's buffers are its own again.
+  // Rows of its slice waited for word whether they stay where they are.
+  bool was_held(uint32_t rank, uint64_t step) const;
   bool given_back(uint32_t rank, uint64_t step) const;
 
   // Some actions by chance.

@@ -29,12 +29,12 @@ Candidate rows_pushed() {
           .delivers = false};
 }
 
-Setting one_host(const Shape& shape, bool rows_stay) {
+Setting one_host(const Shape& shape, bool rows_stay, bool lends = false) {
   return {.hosts = {0, 0, 0},
           .shape = shape,
           .variable = 3,
           .seed = 5,
-          .lends = false,
+          .lends = lends,
           .staged = true,
           .all_staged = true,
           .rows_stay = rows_stay};
@@ -64,7 +64,7 @@ class HostRowsTest : public testing::TestWithParam<bool> {
   // Of the row keys, or of the places behind them, the first of the reader's column.
   std::byte* number_of_giver(bool place) {
     const size_t row_bytes = world_->setting().shape.row_elements * sizeof(float);
-    const size_t at = note_.rows * row_bytes + (place ? note_.rows : 0) * sizeof(uint32_t);
+    const size_t at = note_.rows * row_bytes + (place ? note_.items : 0) * sizeof(uint32_t);
     return world_->staged_of(kGiver, 1).data() + at + note_.first * sizeof(uint32_t);
   }
 
@@ -155,6 +155,70 @@ TEST_P(HostRowsTest, TheNoteOfOneWhoIsGoneIsTaken) {
     give(kGiver);
     EXPECT_EQ(taken, gone ? 1u : 0u);
   }
+}
+
+// Given rows that may stay where they are, expect nobody to be told of them before it is said that
+// they do, or that they are copied; and the sum of all either way.
+TEST(HostRowsInPlace, RowsWaitForWordAndStay) {
+  for (const bool stay : {true, false}) {
+    const Candidate candidate = rows_pushed();
+    ExchangeWorld world(candidate, one_host({64, 3, 24}, true, true));
+    const Contributions gifts = draw_contributions(world.setting(), {}, world.random());
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      uint32_t notes = 0, of_slice = 0;
+      world.tap([&](const Parcel& parcel) {
+        if (parcel.from != rank || parcel.header.kind != SectionKind::kLocalReduce) return;
+        StagedNote note;
+        ASSERT_EQ(parcel.header.encoding, Encoding::kBytes) << "rows were sent";
+        std::memcpy(&note, parcel.payload().data(), sizeof note);
+        ++notes;
+        of_slice += note.slice_rows > 0 ? 1 : 0;
+      });
+      world.contribute(rank, 1, gifts[rank]);
+      world.run();
+      ASSERT_TRUE(world.was_held(rank, 1));
+      EXPECT_EQ(notes, 0u);
+      EXPECT_FALSE(world.exchange(rank).state(1).contributed) << "the step could end without it";
+      world.exchange(rank).settle(1, stay);
+      EXPECT_FALSE(world.exchange(rank).holds(1));
+      world.run();
+      EXPECT_GT(notes, 0u);
+      EXPECT_EQ(of_slice, stay ? notes : 0u);
+      world.end(rank, 1);
+      world.run();
+    }
+    check_step(world, candidate, 1, gifts);
+  }
+}
+
+// Given a place beyond the slice, which was put there behind the note, expect its rank named.
+TEST(HostRowsInPlace, APlaceBeyondTheSliceNamesItsRank) {
+  const Candidate candidate = rows_pushed();
+  ExchangeWorld world(candidate, one_host({64, 3, 24}, true, true));
+  const Contributions gifts = draw_contributions(world.setting(), {}, world.random());
+  StagedNote note;
+  world.tap([&](const Parcel& parcel) {
+    if (parcel.from != kGiver || parcel.to != kReader ||
+        parcel.header.kind != SectionKind::kLocalReduce) {
+      return;
+    }
+    std::memcpy(&note, parcel.payload().data(), sizeof note);
+  });
+  for (uint32_t rank = 0; rank < world.size(); ++rank) {
+    if (rank == kLast) {
+      ASSERT_GT(note.count, 0u);
+      const size_t row_bytes = 3 * sizeof(float);
+      const size_t at = note.rows * row_bytes + (note.items + note.first) * sizeof(uint32_t);
+      const uint32_t place = RowsInPlace::kInSlice | note.slice_rows;
+      std::memcpy(world.staged_of(kGiver, 1).data() + at, &place, sizeof place);
+    }
+    world.contribute(rank, 1, gifts[rank]);
+    if (world.exchange(rank).holds(1)) world.exchange(rank).settle(1, true);
+    world.end(rank, 1);
+    world.run();
+  }
+  EXPECT_FALSE(world.exchange(kReader).state(1).reduced);
+  EXPECT_EQ(world.misfits(), std::vector<uint32_t>{kGiver});
 }
 
 }  // namespace

@@ -150,7 +150,7 @@ class CallsWorld {
       do {
         rank.pulls.advance();
       } while (network_.outbox(number).lending().read());
-      rank.contributions.advance();
+      rank.contributions.advance(0);
       const StepWindow& window = rank.pipeline.window();
       for (uint64_t step = window.next_to_vote(); window.is_ending(step); ++step) {
         if (!rank.pipeline.may_say_ended(step)) continue;

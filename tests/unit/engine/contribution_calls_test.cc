@@ -353,7 +353,7 @@ TEST(ContributionCalls, WaitUntilTheStepBeforeIsDecided) {
   world.settle();
   EXPECT_FALSE(request->started);
   EXPECT_EQ(world[0].pipeline.state(2).unstarted, 1u);
-  world[0].contributions.queue().finish_all(invalid("over"));
+  world[0].contributions.finish_all(invalid("over"));
   EXPECT_TRUE(request->done());
 }
 
@@ -368,12 +368,12 @@ TEST(ContributionCalls, WhatIsBorrowedIsNotHandedBackWithTheEndOfTheJob) {
   Request* request = reduce(world, 0, {rows(CallsWorld::kHeldRows, ids, &values)});
   world.settle();
   ASSERT_GT(request->pending, 0u);
-  world[0].contributions.queue().finish_unborrowed(invalid("over"));
+  world[0].contributions.finish_unborrowed(invalid("over"));
   EXPECT_FALSE(request->done());
   world.network().release();
   world.settle();
   EXPECT_EQ(request->pending, 0u);
-  world[0].contributions.queue().finish_unborrowed(invalid("over"));
+  world[0].contributions.finish_unborrowed(invalid("over"));
   EXPECT_TRUE(request->done());
 }
 

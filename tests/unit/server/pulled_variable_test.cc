@@ -101,7 +101,7 @@ TEST(PulledVariable, ColumnsShareTheElements) {
 TEST(PulledVariable, LeadersOweTheRowsOfTheirColumns) {
   Rank rank({0, 0, 0, 1, 1}, 1, 0);
   const std::vector<int64_t> ids = {1, 2, 3, 3, 4, 5, -1};
-  RowCoalescer& coalescer = rank.pulled.coalescer;
+  CoalescedIds& coalescer = rank.pulled.coalescer;
   coalescer.begin(ids.size());
   coalescer.add_ids(rank.partition, {.wide = ids.data()}, static_cast<uint32_t>(ids.size()), 0);
   coalescer.group(

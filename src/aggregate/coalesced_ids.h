@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// CoalescedIds: the ids of slices without their rows, as a pull has them: which distinct row each
+// of them is, and items for those that are asked for them. They are kept, so that a push of the
+// same ids is coalesced without looking for any of them again (RowCoalescer).
+#ifndef PARALLAX_AGGREGATE_COALESCED_IDS_H_
+#define PARALLAX_AGGREGATE_COALESCED_IDS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "aggregate/row_groups.h"
+#include "aggregate/row_slice.h"
+#include "base/arena.h"
+#include "base/check.h"
+#include "base/vector_code.h"
+#include "variable/partition.h"
+
+namespace parallax {
+
+class CoalescedIds final : public RowGroups {
+ public:
+  // Of so many rows in all, and groups. `scratch`: an index that others use, too, where nothing
+  // runs beside them; outlives this object; null: its own.
+  void lay_out(Arena& arena, uint64_t rows_max, uint32_t groups, RowScratch* scratch) {
+    RowGroups::lay_out(arena, rows_max, groups, scratch);
+    rows_ = arena.take<uint32_t>(rows_max);
+    row_keys_ = arena.take<uint32_t>(rows_max).data();
+    order_ = arena.take<uint32_t>(rows_max).data();
+    ids_ = arena.take<uint32_t>(rows_max);
+    uniques_ = arena.take<uint32_t>(rows_max);
+  }
+
+  // Of any number of slices that have so many rows together: begin(), then, before anybody else
+  // takes the scratch, add_ids() of one slice after the other, of which those before it have so
+  // many rows, and group(), where somebody asks for items. An item's row, the first that has its
+  // id, is then counted over all of them. Checked before: ids are in 0..rows-1 or padding.
+  void begin(uint64_t tokens) {
+    RowGroups::begin(tokens);
+    kept_ = 0;
+    padded_ = false;
+  }
+  void add_ids(const Partition& partition, const RowIds& ids, uint32_t count, uint32_t before) {
+    keep(ids, count, before);
+    const uint32_t begun = count_;
+    for (uint32_t i = 0; i < std::min(count, kRowsTogether); ++i) {
+      index_in_use_->prefetch(ids_[before + i]);
+    }
+    for (uint32_t first = 0; first < count; first += kRowsTogether) {
+      const uint32_t together = std::min(count - first, kRowsTogether);
+      find_kept(before + first, together, std::min(count - first - together, kRowsTogether));
+    }
+    find_row_keys(partition, begun);
+  }
+  // Those of the slice are the ones that were added, or the first of them, in their order. What
+  // they are found by is then a matter of them alone.
+  bool has(const RowSlice& slice) const {
+    if (slice.count > kept_) return false;
+    bool differs = false;
+    with_ids(slice.ids, [&](auto ids) {
+      // Most often they are, or differ from the beginning.
+      constexpr uint32_t kTogether = 256;
+      for (uint32_t first = 0; first < slice.count && !differs; first += kTogether) {
+        const uint32_t end = std::min(slice.count - first, kTogether) + first;
+        in_vectors([&differs, ids, first, end, kept = ids_.data()] {
+          uint32_t bits = 0;
+          for (uint32_t i = first; i < end; ++i) bits |= static_cast<uint32_t>(ids[i]) ^ kept[i];
+          differs = bits != 0;
+        });
+      }
+    });
+    return !differs;
+  }
+  // Stable.
+  template <typename GroupOf>
+  void group(GroupOf group_of_row_key) {
+    // From the back, so that the first of each stays.
+    for (uint32_t row = kept_; row-- > 0;) {
+      if (uniques_[row] != kNoSlot) rows_[uniques_[row]] = row;
+    }
+    group_each(group_of_row_key, [this](uint32_t unique) { return rows_[unique]; });
+  }
+
+  // Grouped: the first row that has the id of this one; kNoSlot: it is padding.
+  uint32_t first_row_of(uint32_t row) const {
+    const uint32_t unique = uniques_[row];
+    return unique == kNoSlot ? kNoSlot : rows_[unique];
+  }
+
+  // Of each row which distinct row it is, kNoSlot: it is padding; whether some are; and their row
+  // keys.
+  const uint32_t* uniques() const { return uniques_.data(); }
+  bool padded() const { return padded_; }
+  const uint32_t* unique_row_keys() const { return unique_row_keys_; }
+
+ private:
+  // Padding, kept: no row has that id (variable.cc bounds their number).
+  static constexpr uint32_t kPaddingKept = UINT32_MAX;
+
+  // Copied, since the caller may write there before they are asked for again.
+  void keep(const RowIds& ids, uint32_t count, uint32_t before) {
+    with_ids(ids, [&](auto from) {
+      in_vectors([from, count, to = ids_.data() + before] {
+        for (uint32_t i = 0; i < count; ++i) to[i] = static_cast<uint32_t>(from[i]);
+      });
+    });
+    kept_ = before + count;
+  }
+
+  // Of the kept ids from `first` on so many, and which they are; `next` of those behind them are
+  // asked of the memory.
+  void find_kept(uint32_t first, uint32_t count, uint32_t next) {
+    const uint32_t* const ids = ids_.data() + first;
+    uint32_t* const uniques = uniques_.data() + first;
+    uint32_t padding = 0;
+    for (uint32_t i = 0; i < count; ++i) padding += ids[i] == kPaddingKept ? 1 : 0;
+    for (uint32_t i = 0; i < next; ++i) index_in_use_->prefetch(ids[count + i]);
+    if (padding == 0) {
+      PARALLAX_CHECK(index_in_use_->find_or_insert_each(ids, count, uniques));
+      for (uint32_t i = 0; i < count; ++i) groups_[uniques[i]] = ids[i];
+    } else {
+      padded_ = true;
+      for (uint32_t i = 0; i < count; ++i) {
+        uniques[i] = kNoSlot;
+        if (ids[i] == kPaddingKept) continue;
+        PARALLAX_CHECK(index_in_use_->find_or_insert_each(ids + i, 1, uniques + i));
+        groups_[uniques[i]] = ids[i];
+      }
+    }
+    count_ = index_in_use_->size();
+  }
+
+  std::span<uint32_t> rows_;           // unique -> row of the slices
+  std::span<uint32_t> ids_, uniques_;  // row of the slices -> its id, and -> unique
+  uint32_t kept_ = 0;
+  bool padded_ = false;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_AGGREGATE_COALESCED_IDS_H_

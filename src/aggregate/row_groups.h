@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// RowGroups: what coalescing makes of row ids: distinct rows, numbered in the order in which they
+// first come, their row keys, and items, which are these rows grouped by where they go. The base of
+// who coalesces rows (row_coalescer.h), and ids alone (coalesced_ids.h).
+#ifndef PARALLAX_AGGREGATE_ROW_GROUPS_H_
+#define PARALLAX_AGGREGATE_ROW_GROUPS_H_
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "aggregate/row_index.h"
+#include "aggregate/row_scratch.h"
+#include "aggregate/row_slice.h"
+#include "base/arena.h"
+#include "variable/partition.h"
+
+namespace parallax {
+
+class RowGroups {
+ public:
+  RowGroups(const RowGroups&) = delete;
+  RowGroups& operator=(const RowGroups&) = delete;
+
+  // Items: distinct rows, grouped.
+  uint32_t item_count() const { return count_; }
+  uint32_t group_first(uint32_t group) const { return offsets_[group]; }
+  uint32_t group_count(uint32_t group) const { return offsets_[group + 1] - offsets_[group]; }
+  const uint32_t* row_keys() const { return row_keys_; }
+  // Where an item's row lies.
+  const uint32_t* order() const { return order_; }
+
+ protected:
+  RowGroups() = default;
+  ~RowGroups() = default;
+
+  // `scratch`, of an index that others use, too, outlives this object; null: none.
+  void lay_out(Arena& arena, uint64_t rows_max, uint32_t groups, RowScratch* scratch) {
+    rows_max_ = rows_max;
+    scratch_ = scratch;
+    index_.lay_out(arena, rows_max);
+    own_row_keys_ = arena.take<uint32_t>(rows_max);
+    own_groups_ = arena.take<uint32_t>(rows_max);
+    offsets_ = arena.take<uint32_t>(groups + 1);
+  }
+  void clear() {
+    index_.clear();
+    index_in_use_ = &index_;
+    unique_row_keys_ = own_row_keys_.data();
+    groups_ = own_groups_.data();
+    count_ = 0;
+  }
+  // The rows are those of `found`, which others keep.
+  void use_row_keys_of(const RowGroups& found) { unique_row_keys_ = found.unique_row_keys_; }
+  // And with an index for so many ids.
+  void begin(uint64_t tokens) {
+    clear();
+    if (scratch_ == nullptr) return;
+    RowIndex* const shared = scratch_->begin(this, std::min(tokens, rows_max_));
+    if (shared != nullptr) index_in_use_ = shared;
+  }
+
+  // The row keys of the distinct rows from `first` on, whose ids stand where their groups will.
+  void find_row_keys(const Partition& partition, uint32_t first) {
+    std::array<uint32_t, kRowsTogether> some = {};
+    for (; first < count_; first += kRowsTogether) {
+      const uint32_t together = std::min(count_ - first, kRowsTogether);
+      std::copy_n(groups_ + first, together, some.data());
+      // Behind the last ones stand row keys, which are rows, too.
+      partition.row_keys_of(&some);
+      std::copy_n(some.data(), together, unique_row_keys_ + first);
+    }
+  }
+
+  // Groups all distinct rows; row_of(number) is where a row lies. Stable.
+  template <typename GroupOf, typename RowOf>
+  void group_each(GroupOf group_of_row_key, RowOf row_of) {
+    const uint32_t count = count_;
+    std::fill(offsets_.begin(), offsets_.end(), 0);
+    for (uint32_t unique = 0; unique < count; ++unique) {
+      groups_[unique] = group_of_row_key(unique_row_keys_[unique]);
+      ++offsets_[groups_[unique] + 1];
+    }
+    const auto last = static_cast<uint32_t>(offsets_.size()) - 1;
+    for (uint32_t g = 0; g < last; ++g) offsets_[g + 1] += offsets_[g];
+    // Moves each offset on to where the next group begins; the last loop moves them back.
+    for (uint32_t unique = 0; unique < count; ++unique) {
+      const uint32_t item = offsets_[groups_[unique]]++;
+      row_keys_[item] = unique_row_keys_[unique];
+      order_[item] = row_of(unique);
+    }
+    for (uint32_t g = last; g > 0; --g) offsets_[g] = offsets_[g - 1];
+    offsets_[0] = 0;
+  }
+
+  // Calls visit(ids) for what has an id at each place.
+  template <typename Visit>
+  static void with_ids(const RowIds& ids, Visit visit) {
+    if (ids.wide != nullptr) {
+      visit(ids.wide);
+    } else if (ids.narrow != nullptr) {
+      visit(ids.narrow);
+    } else {
+      visit(EveryRow());
+    }
+  }
+
+  uint64_t rows_max_ = 0;
+  RowScratch* scratch_ = nullptr;
+  RowIndex index_;                    // of ids
+  RowIndex* index_in_use_ = &index_;  // while ids are inserted: or that of the scratch
+  uint32_t count_ = 0;                // of uniques
+  // Of its own, or of others: unique -> row key; unique -> group, or whatever else it is used for.
+  uint32_t* unique_row_keys_ = nullptr;
+  uint32_t* groups_ = nullptr;
+  uint32_t* row_keys_ = nullptr;
+  uint32_t* order_ = nullptr;
+
+ private:
+  struct EveryRow {
+    int64_t operator[](uint32_t i) const { return i; }
+  };
+
+  std::span<uint32_t> own_row_keys_, own_groups_;
+  std::span<uint32_t> offsets_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_AGGREGATE_ROW_GROUPS_H_

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "aggregate/coalesced_ids.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "base/seeded_random.h"
+#include "unit/aggregate/coalescing.h"
+
+namespace parallax {
+namespace {
+
+using namespace testkit;
+
+TEST(CoalescedIds, TheyGiveTheFirstOfEach) {
+  const Partition partition(50, 2, true, SlotMap::of_ranks(4, kSlotsPerOwner), 0);
+  OfIdsAlone alone(6);
+  CoalescedIds& coalescer = alone.coalescer;
+  const std::vector<int64_t> ids = {7, 3, 7, 49, 3, 7};
+  coalescer.begin(6);
+  coalescer.add_ids(partition, {.wide = ids.data()}, 6, 0);
+  coalescer.group([](uint32_t) { return 1u; });
+  EXPECT_EQ(coalescer.item_count(), 3u);
+  EXPECT_EQ(coalescer.group_count(1), 3u);
+  const std::vector<uint32_t> first_rows = {0, 1, 0, 3, 1, 0};
+  for (uint32_t row = 0; row < 6; ++row) {
+    EXPECT_EQ(coalescer.first_row_of(row), first_rows[row]) << row;
+  }
+}
+
+void expect_found(const CoalescedIds& found, const Partition& partition,
+                  const std::vector<int64_t>& ids) {
+  for (size_t row = 0; row < ids.size(); ++row) {
+    const uint32_t unique = found.uniques()[row];
+    if (ids[row] == kPaddingId) {
+      ASSERT_EQ(unique, kNoSlot);
+    } else {
+      const auto id = static_cast<uint64_t>(ids[row]);
+      ASSERT_EQ(found.unique_row_keys()[unique], partition.row_key_of(id)) << row;
+    }
+  }
+}
+
+// Given ids that were coalesced alone, expect them to be told from others, and a slice of them, or
+// of the first of them, to make the block of one whose ids are looked for, byte for byte.
+TEST(CoalescedIds, TheyMakeTheBlockOfTheWhole) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SeededRandom random(seed);
+    const uint64_t rows = 1 + random.below(random.chance(50) ? 100 : 900);
+    const uint32_t width = draw_width(random);
+    const uint64_t rows_max = 1 + random.below(random.chance(50) ? 120 : 700);
+    const Partition partition(rows, width, true, SlotMap::of_ranks(5, kSlotsPerOwner), 0);
+    RowScratch scratch;
+    const RowCoalescerOptions options = {
+        .row_elements = width, .counted = random.chance(30), .scratch = lend(random, &scratch)};
+    Coalescing<> whole(partition, rows_max, options), made(partition, rows_max, options);
+    OfIdsAlone alone(rows_max, lend(random, &scratch));
+    CoalescedIds& found = alone.coalescer;
+    EXPECT_FALSE(found.has({.ids = {}, .count = 1, .values = {}})) << "none were added";
+    for (int round = 0; round < 3; ++round) {
+      std::vector<int64_t> ids(random.below(rows_max + 1));
+      for (int64_t& id : ids) {
+        id = random.chance(10) ? kPaddingId : static_cast<int64_t>(random.below(rows));
+      }
+      // Of two slices.
+      const auto before = static_cast<uint32_t>(random.below(ids.size() + 1));
+      found.begin(ids.size());
+      found.add_ids(partition, {.wide = ids.data()}, before, 0);
+      found.add_ids(partition, {.wide = ids.data() + before},
+                    static_cast<uint32_t>(ids.size()) - before, before);
+      if (random.chance(50)) found.group([](uint32_t row_key) { return row_key % 2; });
+      expect_found(found, partition, ids);
+      std::vector<float> values(ids.size() * width);
+      for (float& value : values)
+        value = random.chance(5) ? -0.0f : static_cast<float>(random.unit() - 0.5);
+      RowSlice slice = slice_of(ids, values);
+      const std::vector<int32_t> narrow(ids.begin(), ids.end());
+      if (random.chance(50)) slice.ids = {.narrow = narrow.data()};
+      if (random.chance(50)) slice.count = static_cast<uint32_t>(random.below(ids.size() + 1));
+      ASSERT_TRUE(found.has(slice)) << "seed " << seed;
+      whole.coalescer.coalesce(partition, slice, {}, group_of, whole.block.data());
+      made.coalescer.coalesce_found(found, slice, group_of, made.block.data());
+      ASSERT_EQ(made.coalescer.item_count(), whole.coalescer.item_count()) << "seed " << seed;
+      const uint64_t block =
+          RowCoalescer::block_bytes(made.coalescer.item_count(), made.width * sizeof(float));
+      ASSERT_EQ(std::memcmp(made.block.data(), whole.block.data(), block), 0) << "seed " << seed;
+      for (uint32_t group = 0; group < kGroups; ++group) {
+        ASSERT_EQ(made.coalescer.group_first(group), whole.coalescer.group_first(group));
+        ASSERT_EQ(made.coalescer.group_count(group), whole.coalescer.group_count(group));
+      }
+      ASSERT_EQ(made.block[made.bytes], std::byte{0x5a});
+      slice = slice_of(ids, values);
+      ++slice.count;
+      EXPECT_FALSE(found.has(slice)) << "one more";
+      if (ids.empty()) continue;
+      slice = slice_of(ids, values);
+      int64_t& other = ids[random.below(ids.size())];
+      other = other == kPaddingId ? 0 : random.chance(50) ? kPaddingId : other + 1;
+      EXPECT_FALSE(found.has(slice)) << "one is another, where they lay; seed " << seed;
+    }
+  }
+}
+
+// Given every row, expect ids that say so one by one to be the same.
+TEST(CoalescedIds, EveryRowIsFoundByItsIds) {
+  const Partition partition(5, 1, true, SlotMap::of_ranks(2, kSlotsPerOwner), 0);
+  OfIdsAlone alone(6);
+  CoalescedIds& found = alone.coalescer;
+  found.begin(5);
+  found.add_ids(partition, {}, 5, 0);
+  const std::vector<int64_t> ids = {0, 1, 2, 3, 4}, turned = {4, 3, 2, 1, 0};
+  const std::vector<float> none;
+  EXPECT_TRUE(found.has(slice_of(ids, none)));
+  EXPECT_FALSE(found.has(slice_of(turned, none)));
+}
+
+}  // namespace
+}  // namespace parallax
