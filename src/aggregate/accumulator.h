@@ -162,9 +162,9 @@ class RowAccumulator {
     return true;
   }
   // And then rows of it, kRowsTogether at most, in a call; where sums are ordered, in its turn.
-  // Rows are aligned, and begun from +0 as sums are; where they stay they are not to change any
-  // more. False: more distinct rows than the ranks registered for, which fails the job: nothing is
-  // added to it any more.
+  // Rows are aligned; where they stay they are not to change any more, and one that was not begun
+  // from +0, as sums are, may be -0. False: more distinct rows than the ranks registered for, which
+  // fails the job: nothing is added to it any more.
   [[nodiscard]] bool join(std::span<const uint32_t> row_keys, const std::byte* const* rows);
   // The source sends nothing more.
   void end(uint32_t source);

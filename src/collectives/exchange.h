@@ -210,10 +210,10 @@ class Exchange {
   // was before the call.
   virtual void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) = 0;
   // Rows of this rank's slice that may stay where they are (Contribution::may_stay) are not given
-  // to anybody yet: not before settle() says whether they stay. If not, they are copied. They may
-  // not be held when the step is to end.
+  // to anybody yet: not before settle() says whether they are to. Else they are copied. True: they
+  // stay. They may not be held when the step is to end.
   virtual bool holds(uint64_t /*step*/) const { return false; }
-  virtual void settle(uint64_t /*step*/, bool /*stay*/) {}
+  virtual bool settle(uint64_t /*step*/, bool /*stay*/) { return false; }
   // A rank of this host, or this one, ended the step: what it did not contribute is absent. Told to
   // the leaders of its host and to itself, and of itself before anything that follows from it
   // comes.

@@ -165,14 +165,15 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   };
   buffer.job.done = [](ComputeJob& job) {
     StepBuffer& coalesced = *static_cast<StepBuffer*>(job.context);
-    if (!coalesced.held) return coalesced.host_rows->give_rows(coalesced);
-    coalesced.coalescing = false;
-    --*coalesced.pending;
+    coalesced.host_rows->give_rows(coalesced);
   };
-  compute_.submit(buffer.job);
+  if (!buffer.held) return compute_.submit(buffer.job);
+  coalesce(buffer);
+  buffer.coalescing = false;
+  --*pending;
 }
 
-// A job.
+// A job, or what is not left to one.
 void HostRows::coalesce(StepBuffer& buffer) {
   const auto column_of = [this](uint32_t row_key) { return column_of_row_key(row_key); };
   std::byte* const block = buffer.block.data();
@@ -187,19 +188,21 @@ void HostRows::coalesce(StepBuffer& buffer) {
   }
 }
 
-void HostRows::settle(uint64_t step, bool stays) {
+bool HostRows::settle(uint64_t step, bool stay) {
   StepBuffer& buffer = step_buffer(step);
-  if (!buffer.held) return;
+  if (!buffer.held) return false;
   buffer.held = false;
-  if (!stays) {
-    buffer.in_place = false;
-    buffer.found = nullptr;  // it may be that of another pull by now
-  }
-  if (buffer.coalescing) return;  // a job is about to
+  // Who had it mapped may be gone since: nobody is told of what he cannot read.
+  buffer.in_place = stay && notes_.reads_slice(buffer.first, active_columns_);
   buffer.coalescing = true;
   ++*buffer.pending;
-  if (!stays) coalesce(buffer);
-  give_rows(buffer);
+  if (buffer.in_place) {
+    give_rows(buffer);
+    return true;
+  }
+  buffer.found = nullptr;  // it may be that of another pull by now
+  compute_.submit(buffer.job);
+  return false;
 }
 
 void HostRows::give_rows(StepBuffer& buffer) {
@@ -223,6 +226,7 @@ void HostRows::send_rows(StepBuffer& buffer, uint32_t column) {
     send.count = sizeof note;
     send.whole = true;
   } else {
+    PARALLAX_CHECK(!buffer.in_place);
     send.format = {.element_bytes = bytes_of_sum(options_.sum),
                    .source_bytes = bytes_of_sum(options_.sum)};
     send.rows = {.row_keys = coalescer_.row_keys() + first,

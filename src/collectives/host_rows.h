@@ -68,7 +68,7 @@ class HostRows final : private LentReader {
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending);
   // As Exchange has them.
   bool holds(uint64_t step) const { return step_buffer(step).held; }
-  void settle(uint64_t step, bool stays);
+  bool settle(uint64_t step, bool stay);
   void end(uint32_t from, uint64_t step);
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);
 

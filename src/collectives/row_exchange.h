@@ -45,7 +45,7 @@ class RowExchange final : public Exchange, private HostRows::User {
   void open(uint64_t step) override;
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
   bool holds(uint64_t step) const override { return host_rows_.holds(step); }
-  void settle(uint64_t step, bool stay) override { host_rows_.settle(step, stay); }
+  bool settle(uint64_t step, bool stay) override { return host_rows_.settle(step, stay); }
   void end(uint32_t from, uint64_t step) override;
   [[nodiscard]] bool on_section(uint32_t from, const Section& section) override;
   ExchangeState state(uint64_t step) const override;

@@ -8,9 +8,10 @@ namespace parallax {
 
 bool StagedNotes::reads_slice(const RowSlice& slice, const std::vector<uint32_t>& columns) const {
   const auto* const rows = slice.values.rows;
+  const uint64_t bytes = slice.count * row_bytes_;
   if (!options_.rows_stay || options_.staging == nullptr || columns_.host_count() > 1 ||
       columns_.locals().size() == 1 || slice.count == 0 ||
-      slice.values.dtype != dtype_of(options_.sum) ||
+      slice.values.dtype != dtype_of(options_.sum) || lending_.place_of(rows, bytes).buffer == 0 ||
       reinterpret_cast<uintptr_t>(rows) % bytes_of_sum(options_.sum) != 0) {
     return false;
   }
@@ -18,7 +19,7 @@ bool StagedNotes::reads_slice(const RowSlice& slice, const std::vector<uint32_t>
     const uint32_t rank = columns_.leader(columns_.host(), column);
     return rank == columns_.rank() ||
            (options_.staging->place_for(rank, options_.variable, 0).buffer != 0 &&
-            lending_.place_for(rank, rows, slice.count * row_bytes_).buffer != 0);
+            lending_.place_for(rank, rows, bytes).buffer != 0);
   });
 }
 

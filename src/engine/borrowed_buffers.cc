@@ -90,7 +90,7 @@ std::string call_name(const Request& request) {
     case RequestKind::kEvaluate:
       return "a pending evaluation";
     case RequestKind::kRows:
-      return request.rows_write ? "a pending write" : "a pending read";
+      return request.rows_call.write ? "a pending write" : "a pending read";
     case RequestKind::kBroadcast:
       return "a pending broadcast";
     case RequestKind::kCollective:

@@ -208,9 +208,7 @@ void ContributionCalls::advance(int64_t now_ns) {
     if (!request.started && pipeline_.window().may_start(request.step)) start(request, now_ns);
     if (request.started && request.kind == RequestKind::kReduce) hand_back(request);
     if (!is_over(request)) return false;
-    if (held_.rows_of(request) == HeldPushes::Rows::kStay) {
-      held_.forget(request);
-    } else {
+    if (request.rows_given != RowsGiven::kStay) {
       --pipeline_.state(request.step).contributions_open;
     }
     return true;
@@ -219,10 +217,8 @@ void ContributionCalls::advance(int64_t now_ns) {
 
 bool ContributionCalls::is_over(const Request& request) const {
   if (!request.started || request.pending != 0) return false;
-  const HeldPushes::Rows rows = held_.rows_of(request);
-  if (rows != HeldPushes::Rows::kGiven) {
-    return rows == HeldPushes::Rows::kStay && held_.is_applied(request);
-  }
+  if (request.rows_given == RowsGiven::kHeld) return false;
+  if (request.rows_given == RowsGiven::kStay) return held_.is_applied(request);
   // Only a reduce has entries in slice_done: a push is done once nothing borrows its buffers.
   return std::find(request.slice_done.begin() + request.slices_done, request.slice_done.end(), 0) ==
          request.slice_done.end();
@@ -230,7 +226,8 @@ bool ContributionCalls::is_over(const Request& request) const {
 
 void ContributionCalls::start(Request& request, int64_t now_ns) {
   request.started = true;
-  const bool may_stay = held_.may_stay(request);
+  const uint64_t row_bytes = held_.bytes_of(request);
+  bool holds = false;
   --pipeline_.state(request.step).unstarted;
   size_t run_end = 0, settled = 0;
   uint64_t queued_bytes = 0;
@@ -251,14 +248,14 @@ void ContributionCalls::start(Request& request, int64_t now_ns) {
     if (together) continue;
     // With `more` it is in the step sum, which goes out with the last micro-batch.
     if (request.slices[i].more) continue;
-    contribute(request, request.slices[i], {.run = run, .may_stay = may_stay}, &request.pending);
+    holds |= contribute(request, request.slices[i], {run, row_bytes}, &request.pending);
     queued_bytes += bytes_of(request.slices[i]);
     if (queued_bytes < kQueuedBytesMax) continue;
     // Of what may be many variables the first leave before the next are looked at.
     outbox_.pump(false);
     queued_bytes = 0;
   }
-  if (may_stay) held_.started(request, now_ns);
+  if (holds) held_.hold(request, now_ns);
 }
 
 // Of this rank's own numbers.
@@ -289,15 +286,17 @@ ByteRange ContributionCalls::run_from(const Request& request, size_t first, size
   return run;
 }
 
-void ContributionCalls::contribute(const Request& request, const PullSlice& slice,
+// True: rows of it are held.
+bool ContributionCalls::contribute(const Request& request, const PullSlice& slice,
                                    const Around& around, uint32_t* pending) {
-  if (slice.way == SliceWay::kWithAnother) return;
+  if (slice.way == SliceWay::kWithAnother) return false;
   const bool reduce = request.kind == RequestKind::kReduce;
   // The aggregate of several slices goes to each of them, from where the exchange keeps it.
   const bool placed = reduce && slice.way != SliceWay::kInTiedSum;
   const Destination result = placed ? Destination{slice.into, slice.dtype} : Destination();
   if (slice.way == SliceWay::kInSum || slice.way == SliceWay::kInTiedSum) {
-    return contribute_sum(slice.variable, request.step, result, pending);
+    contribute_sum(slice.variable, request.step, result, pending);
+    return false;
   }
   const VariableRuntime& runtime = group_.runtime(slice.variable);
   // What others have lent of it was checked as it came.
@@ -316,8 +315,8 @@ void ContributionCalls::contribute(const Request& request, const PullSlice& slic
   } else {
     contribution.rows = rows_of(slice);
     contribution.arriving = slice.arriving;
-    contribution.may_stay =
-        around.may_stay && slice.way == SliceWay::kItself && held_.may_stay(runtime);
+    contribution.may_stay = around.row_bytes > 0 && slice.way == SliceWay::kItself &&
+                            held_.may_stay(slice, around.row_bytes);
     if (slice.way == SliceWay::kWithRows) {
       const auto other =
           std::find_if(&slice + 1, request.slices.data() + request.slices.size(),
@@ -327,7 +326,9 @@ void ContributionCalls::contribute(const Request& request, const PullSlice& slic
       contribution.coalesced = group_.pulls().pulled_ids(slice.variable);
     }
   }
-  runtime.exchange_at(request.step).contribute(request.step, contribution, pending);
+  Exchange& exchange = runtime.exchange_at(request.step);
+  exchange.contribute(request.step, contribution, pending);
+  return contribution.may_stay && exchange.holds(request.step);
 }
 
 void ContributionCalls::contribute_sum(uint32_t variable, uint64_t step, const Destination& result,

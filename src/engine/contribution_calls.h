@@ -41,6 +41,7 @@ class ContributionCalls {
   // At its bounds, so that no call of a step grows anything.
   void reserve() {
     queue_.reserve();
+    held_.reserve();
     ties_.reserve();
     tied_rows_.reserve(PARALLAX_SLICES_MAX);
   }
@@ -101,12 +102,12 @@ class ContributionCalls {
   SliceWay take(size_t slice, const PullSlice& taken, StepState& state);
   void start(Request& request, int64_t now_ns);
   bool is_over(const Request& request) const;
-  // Of a slice: the run of the call that it is in, and whether rows of the call may stay.
+  // Of a slice: the run of the call that it is in, and bytes of rows of the call that may stay.
   struct Around {
     ByteRange run;
-    bool may_stay = false;
+    uint64_t row_bytes = 0;
   };
-  void contribute(const Request& request, const PullSlice& slice, const Around& around,
+  bool contribute(const Request& request, const PullSlice& slice, const Around& around,
                   uint32_t* pending);
   uint64_t bytes_of(const PullSlice& slice) const;
   ByteRange elements_of(const PullSlice& slice) const;

@@ -275,7 +275,8 @@ void Engine::pass() {
     group_.entries().flush();
     const bool next_waits = steps_over(window) != stood && window.begun() > window.finished();
     if (steps.ok() && !next_waits && group_.compute().under_way() == 0 && !outbox_.needs_pass() &&
-        !outbox_.lending().to_read() && !outbox_.take_news() && seldom_calls_.at_rest()) {
+        !outbox_.lending().to_read() && !outbox_.take_news() && seldom_calls_.at_rest() &&
+        step_calls_.held_until_ns() == kNever) {
       return pass_.settle(true);
     }
   }

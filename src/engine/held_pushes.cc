@@ -8,50 +8,42 @@ namespace parallax {
 
 // ---- which
 
-uint64_t HeldPushes::bytes_of(const PullSlice& slice) const {
-  const Variable& variable = *group_.runtime(slice.variable).variable;
-  return slice.count * variable.row_elements * bytes_of_dtype(slice.dtype);
-}
-
-bool HeldPushes::may_stay(const Request& call) const {
-  if (call.kind != RequestKind::kPush || !outbox_.lending().may_be_written()) return false;
+uint64_t HeldPushes::bytes_of(const Request& call) const {
+  if (call.kind != RequestKind::kPush || group_.columns().host_count() > 1 ||
+      !outbox_.lending().may_be_written()) {
+    return 0;
+  }
   uint64_t bytes = 0;
-  return std::all_of(call.slices.begin(), call.slices.end(), [&](const PullSlice& slice) {
-    const uint64_t row_elements = group_.runtime(slice.variable).variable->row_elements;
-    const uint64_t row_bytes = row_elements * bytes_of_dtype(slice.dtype);
-    bytes += bytes_of(slice);
-    return row_bytes >= kRowBytes || (row_bytes >= kShortRowBytes && bytes <= kShortBytes);
-  });
+  for (const PullSlice& slice : call.slices) {
+    const Variable& variable = *group_.runtime(slice.variable).variable;
+    if (!variable.ids_declared() || slice.every_row) continue;
+    bytes += slice.count * variable.row_elements * bytes_of_dtype(slice.dtype);
+  }
+  return bytes;
 }
 
 // A rule of the caller's own gets no row that is not a sum yet.
-bool HeldPushes::may_stay(const VariableRuntime& runtime) const {
-  return !runtime.variable->traits().calls_back && group_.pulls().reads_tables(runtime.id);
+bool HeldPushes::may_stay(const PullSlice& slice, uint64_t call_bytes) const {
+  const Variable& variable = *group_.runtime(slice.variable).variable;
+  const uint64_t row_bytes = variable.row_elements * bytes_of_dtype(slice.dtype);
+  return row_bytes >= (call_bytes <= kShortBytes ? kShortRowBytes : kRowBytes) &&
+         outbox_.lending().place_of(slice.values, 1).buffer != 0 && !variable.traits().calls_back &&
+         group_.pulls().reads_tables(slice.variable);
 }
 
 // ---- holding
 
-void HeldPushes::started(Request& call, int64_t now_ns) {
-  const bool any = std::any_of(call.slices.begin(), call.slices.end(), [&](const PullSlice& slice) {
-    return group_.runtime(slice.variable).exchange_at(call.step).holds(call.step);
-  });
-  if (any) calls_.push_back({.push = &call, .until_ns = now_ns + kHeldNsMax});
-}
-
-HeldPushes::Rows HeldPushes::rows_of(const Request& call) const {
-  const auto found = std::find_if(calls_.begin(), calls_.end(),
-                                  [&call](const Call& each) { return each.push == &call; });
-  return found == calls_.end() ? Rows::kGiven : found->rows;
-}
-
-void HeldPushes::forget(const Request& call) {
-  std::erase_if(calls_, [&call](const Call& each) { return each.push == &call; });
+void HeldPushes::hold(Request& call, int64_t now_ns) {
+  call.rows_given = RowsGiven::kHeld;
+  calls_.push_back({.push = &call, .until_ns = now_ns + kHeldNsMax});
 }
 
 int64_t HeldPushes::until_ns() const {
   int64_t until_ns = kNever;
   for (const Call& each : calls_) {
-    if (each.rows == Rows::kHeld) until_ns = std::min(until_ns, each.until_ns);
+    // What its step still waits for ends the hold, too.
+    if (pipeline_.window().is_ending(each.push->step)) continue;
+    until_ns = std::min(until_ns, each.until_ns);
   }
   return until_ns;
 }
@@ -64,7 +56,7 @@ void HeldPushes::advance(int64_t now_ns) {
     return true;
   });
   std::erase_if(calls_, [&](Call& each) {
-    const bool copies = each.rows == Rows::kHeld && gives_up(each, now_ns);
+    const bool copies = gives_up(each, now_ns);
     if (copies) settle(*each.push, false);
     return copies;
   });
@@ -81,31 +73,38 @@ bool HeldPushes::gives_up(Call& call, int64_t now_ns) const {
 }
 
 void HeldPushes::end(uint64_t step) {
-  for (Call& each : calls_) {
-    if (each.push->step != step || each.rows != Rows::kHeld) continue;
-    each.rows = Rows::kStay;
-    settle(*each.push, true);
-    // The step is applied before they are free, and waits for them no more.
-    --pipeline_.state(step).contributions_open;
-  }
+  std::erase_if(calls_, [&](Call& each) {
+    if (each.push->step != step) return false;
+    if (settle(*each.push, true)) {
+      each.push->rows_given = RowsGiven::kStay;
+      // The step is applied before they are free, and waits for them no more.
+      --pipeline_.state(step).contributions_open;
+    }
+    return true;
+  });
 }
 
-void HeldPushes::settle(Request& push, bool stay) {
+// True: some stay.
+bool HeldPushes::settle(Request& push, bool stay) {
+  push.rows_given = RowsGiven::kAtOnce;
+  bool any = false;
   for (const PullSlice& slice : push.slices) {
     Exchange& exchange = group_.runtime(slice.variable).exchange_at(push.step);
-    if (!exchange.holds(push.step)) continue;
-    exchange.settle(push.step, stay);
-    if (stay) lend(slice, push);
+    if (!exchange.holds(push.step) || !exchange.settle(push.step, stay)) continue;
+    lend(slice, push);
+    any = true;
   }
+  return any;
 }
 
 // ---- lending
 
 // To the other owners of this host, which is the only one.
 void HeldPushes::lend(const PullSlice& slice, Request& push) {
-  const Partition& partition = group_.runtime(slice.variable).partition;
+  const VariableRuntime& runtime = group_.runtime(slice.variable);
+  const Partition& partition = runtime.partition;
   Lending& lending = outbox_.lending();
-  const uint64_t bytes = bytes_of(slice);
+  const uint64_t bytes = slice.count * runtime.variable->row_elements * bytes_of_dtype(slice.dtype);
   const BufferPlace place = lending.place_of(slice.values, bytes);
   const ByteRange pages = lending.pages_of(place, slice.values, {.first = 0, .end = bytes});
   for (const uint32_t rank : group_.columns().locals()) {

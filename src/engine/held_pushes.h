@@ -5,8 +5,9 @@
 //
 // Such a call completes with its step, so who waits for it first, or does something else, must not
 // wait for himself: rows are held until the step ends, and are copied, as those of any other memory
-// are when they are called, as soon as somebody waits for the call before that, and after a moment
-// in any case. Held rows are told to nobody; so until then nothing has to be taken back.
+// are when they are called, as soon as somebody waits for the call before that, and after some
+// milliseconds in any case. Held rows are told to nobody; so until then nothing has to be taken
+// back.
 //
 // Whoever reads rows says when it has applied the step, as pulls have it (kTablesCurrent). Until
 // then they are lent: should the job fail meanwhile, the caller goes on with pages of its own.
@@ -28,7 +29,8 @@ namespace parallax {
 
 class HeldPushes {
  public:
-  // A program that has nothing else to do ends its step right behind its push.
+  // Once, and once more, since the pass in which rows are coalesced may take as long. A program
+  // that has nothing else to do ends its step right behind its push.
   static constexpr int64_t kHeldNsMax = kNanosecondsPerMillisecond;
   // Rows of so many bytes; and shorter ones, where those of the call are no more bytes than that:
   // else a line is read here and a line there of what is in no cache, and a copy is faster
@@ -40,36 +42,35 @@ class HeldPushes {
   HeldPushes(Group& group, StepPipeline& pipeline, Outbox& outbox)
       : group_(group), pipeline_(pipeline), outbox_(outbox) {}
 
-  // Whether rows of the call may stay where they are, as far as it pays; and of that variable.
-  bool may_stay(const Request& call) const;
-  bool may_stay(const VariableRuntime& runtime) const;
+  // At its bound, so that no call of a step grows it.
+  void reserve() { calls_.reserve(PARALLAX_REQUESTS_MAX); }
 
-  // The call has been started now. Some of its rows may be held.
-  void started(Request& call, int64_t now_ns);
+  // Bytes of the rows of a call that may stay where they are, as far as it pays; 0: none may. And
+  // whether those of that slice of it may.
+  uint64_t bytes_of(const Request& call) const;
+  bool may_stay(const PullSlice& slice, uint64_t call_bytes) const;
+
+  // Some rows of the call, which was started now, are held.
+  void hold(Request& call, int64_t now_ns);
   // To be called in every pass, and as a step ends, once all that was called for it has started:
   // what is still held of it stays where it is.
   void advance(int64_t now_ns);
   void end(uint64_t step);
-
-  enum class Rows : uint8_t { kGiven, kHeld, kStay };
-  Rows rows_of(const Request& call) const;
   // The call, whose rows stay, is over: this rank, too, has applied the step.
   bool is_applied(const Request& call) const {
     return group_.pulls().has_applied(group_.columns().rank(), call.step);
   }
-  void forget(const Request& call);
   // The job is over.
   void clear() {
     calls_.clear();
     loans_.clear();
   }
-  // When rows are held no more; kNever: none are.
+  // When rows are held no more, though their step does not end; kNever: none are.
   int64_t until_ns() const;
 
  private:
   struct Call {
     Request* push = nullptr;
-    Rows rows = Rows::kHeld;
     int64_t until_ns = 0;
     bool again = false;
   };
@@ -80,15 +81,14 @@ class HeldPushes {
     uint64_t number = 0;
   };
 
-  uint64_t bytes_of(const PullSlice& slice) const;
   bool gives_up(Call& call, int64_t now_ns) const;
-  void settle(Request& push, bool stay);
+  bool settle(Request& push, bool stay);
   void lend(const PullSlice& slice, Request& push);
 
   Group& group_;
   StepPipeline& pipeline_;
   Outbox& outbox_;
-  std::vector<Call> calls_;
+  std::vector<Call> calls_;  // held
   std::vector<Loan> loans_;
 };
 

@@ -36,6 +36,10 @@ enum class RequestKind : uint8_t {
 // waiter has asked (DeviceCalls::follow).
 enum class Order : uint8_t { kNotAsked, kAsked, kThere };
 
+// Of a push: its rows were told when it was called; they are held until its step ends; they stay in
+// the caller's buffers until it is applied (HeldPushes).
+enum class RowsGiven : uint8_t { kAtOnce, kHeld, kStay };
+
 // The thread that waits for a request.
 struct Waiter {
   std::atomic<bool> there{false};
@@ -47,14 +51,14 @@ struct Request {
   uint64_t step = 0;
   Status status;  // final once done()
   bool started = false;
-  uint32_t pending = 0;             // jobs and sends that borrow the caller's buffers
-  std::vector<PullSlice> slices;    // pull, push, reduce
-  std::vector<RowsResult> rows;     // reduce: by slice
-  std::vector<uint8_t> slice_done;  // reduce
-  parallax_step_info_t info = {};   // step_end
+  uint32_t pending = 0;                       // jobs and sends that borrow the caller's buffers
+  RowsGiven rows_given = RowsGiven::kAtOnce;  // push
+  std::vector<PullSlice> slices;              // pull, push, reduce
+  std::vector<RowsResult> rows;               // reduce: by slice
+  std::vector<uint8_t> slice_done;            // reduce
+  parallax_step_info_t info = {};             // step_end
   // read, write
   RowsCall rows_call;
-  bool rows_write = false;
   uint32_t slices_done = 0;  // evaluation, reduce: the first so many are
   // broadcast
   uint32_t root = 0;
@@ -88,6 +92,7 @@ struct Request {
     status = Status();
     started = false;
     pending = 0;
+    rows_given = RowsGiven::kAtOnce;
     slices_done = 0;
     free = false;
     slices.clear();

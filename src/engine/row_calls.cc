@@ -87,7 +87,7 @@ Status RowCalls::post(const parallax_rows_t& rows, bool write, Request** request
   TakenRequest taken(requests_);
   PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kRows, window_.finished()));
   taken->rows_call = call;
-  taken->rows_write = write;
+  taken->rows_call.write = write;
   queue_.push(&*taken);
   *request = taken.keep();
   return {};
@@ -122,7 +122,7 @@ RowsCall call_of(const PullSlice& slice, uint64_t rows) {
 bool RowCalls::start_next(Request& request) {
   if (request.kind == RequestKind::kRows) {
     if (request.started) return false;
-    if (request.rows_write) {
+    if (request.rows_call.write) {
       access_.start_write(request.rows_call, &request.pending);
     } else {
       access_.start_read(request.rows_call);

@@ -95,7 +95,8 @@ class Lending {
   // The rank has said that it has this rank's buffer mapped.
   bool has_mapped(uint32_t rank, uint64_t buffer) const;
   // One more loan, of so many bytes, which *pending counts; `pages`: those of them that the rank
-  // may write; `parts`: so many it returns, each by itself. Returns its number.
+  // may write, or goes on reading should it be taken back; `parts`: so many it returns, each by
+  // itself. Returns its number.
   uint64_t lend(uint32_t to, uint64_t bytes, uint32_t* pending, const ByteRange& pages = {},
                 uint32_t parts = 1);
   // The rank has read so many parts of it, and with the last one all. False: it has no such loan.
@@ -155,7 +156,7 @@ class Lending {
     uint32_t to = 0;
     uint32_t use = 0;             // of this place in loans_, counted; part of the number
     uint32_t* pending = nullptr;  // null: the place is free
-    ByteRange pages;              // that its reader may write
+    ByteRange pages;              // that its reader may write, or goes on reading
     uint32_t parts = 0;           // that it has not read
   };
 

@@ -40,7 +40,8 @@ struct RowsCall {
   std::array<std::byte*, 1 + kStatesMax> parts = {};
   uint32_t dtype = PARALLAX_F32;  // of parts[0]
   uint64_t* updates = nullptr;
-  RowIds ids = {};  // pull: row_count of them, instead of first_row
+  RowIds ids = {};     // pull: row_count of them, instead of first_row
+  bool write = false;  // of read and write
 };
 
 class RowAccess {

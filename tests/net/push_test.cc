@@ -15,7 +15,8 @@ constexpr std::chrono::seconds kPushPatience{90};
 
 void expect_pushes(const std::vector<uint32_t>& hosts, const std::string& waits, bool lends) {
   RankJob job({.host_of = hosts,
-               .arguments = {"--waits", waits, "--steps", "60"},
+               // Neighbours map memory as they hear of it, some steps later.
+               .arguments = {"--waits", waits, "--steps", lends ? "4000" : "60"},
                .net_namespaces = {},
                .program = "pusher"});
   job.start_all();
@@ -45,7 +46,7 @@ TEST(Push, of_one_who_dies_is_not_waited_for) {
                .net_namespaces = {},
                .program = "pusher"});
   job.start_all();
-  ASSERT_TRUE(job.wait_until([&] { return job.rank(1).said("step 40"); }, kPushPatience));
+  ASSERT_TRUE(job.wait_until([&] { return job.rank(1).said("step 2000"); }, kPushPatience));
   job.rank(1).signal(SIGKILL);
   ASSERT_TRUE(job.wait_exit(kPushPatience));
   for (const uint32_t rank : {0, 2}) {

@@ -160,7 +160,8 @@ TEST_P(HostRowsTest, TheNoteOfOneWhoIsGoneIsTaken) {
 // Given rows that may stay where they are, expect nobody to be told of them before it is said that
 // they do, or that they are copied; and the sum of all either way.
 TEST(HostRowsInPlace, RowsWaitForWordAndStay) {
-  for (const bool stay : {true, false}) {
+  for (const int how : {0, 1, 2, 3}) {
+    const bool stay = how % 2 == 0, at_once = how / 2 == 1;
     const Candidate candidate = rows_pushed();
     ExchangeWorld world(candidate, one_host({64, 3, 24}, true, true));
     const Contributions gifts = draw_contributions(world.setting(), {}, world.random());
@@ -175,11 +176,11 @@ TEST(HostRowsInPlace, RowsWaitForWordAndStay) {
         of_slice += note.slice_rows > 0 ? 1 : 0;
       });
       world.contribute(rank, 1, gifts[rank]);
-      world.run();
+      if (!at_once) world.run();
       ASSERT_TRUE(world.was_held(rank, 1));
       EXPECT_EQ(notes, 0u);
       EXPECT_FALSE(world.exchange(rank).state(1).contributed) << "the step could end without it";
-      world.exchange(rank).settle(1, stay);
+      EXPECT_EQ(world.exchange(rank).settle(1, stay), stay);
       EXPECT_FALSE(world.exchange(rank).holds(1));
       world.run();
       EXPECT_GT(notes, 0u);

@@ -46,7 +46,9 @@ class PushWorld {
     parallax_variable_t table = sparse_variable("table", kTableRows, kRowWidth, kSliceRows, rule);
     if (initial != nullptr) table.init = PARALLAX_INIT_BUFFER;
     table.initial = initial;
-    for (const Status& status : world_.commit({&table, 1})) {
+    const parallax_variable_t tables[] = {
+        table, sparse_variable("short", kTableRows, 4, kSliceRows, PARALLAX_RULE_SGD)};
+    for (const Status& status : world_.commit(tables)) {
       EXPECT_TRUE(status.ok()) << status.message();
     }
     world_.settle();
@@ -313,6 +315,84 @@ TEST(HeldPushes, AJobMayFailWhileRowsAreHeld) {
   ASSERT_TRUE(world.world().run_until([&] { return push->done(); }));
   EXPECT_FALSE(push->status.ok());
   EXPECT_TRUE(world.host().rank(0).made_private.empty());
+}
+
+// Given a push of the next step before the last one is decided, and somebody who waits for it,
+// expect a copy, whenever it starts, and the sums of both.
+TEST(HeldPushes, WhoWaitsForAStepAheadIsGivenACopy) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    PushWorld world(2, seed);
+    std::vector<float> expected = world.table();
+    world.draw();
+    world.subtract_from(&expected);
+    std::vector<Request*> requests;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      const uint64_t step = world.begin(rank);
+      requests.push_back(world.push(rank, step));
+      requests.push_back(world.end(rank, step));
+    }
+    world.world().shuffle(seed % 7);
+    std::vector<Request*> ahead;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      const uint64_t step = world.begin(rank);
+      Request*& push = ahead.emplace_back();
+      const parallax_slice_t slice = rows_slice(0, world.ids(rank), world.values(rank));
+      ASSERT_TRUE(world.calls(rank).push(step, {&slice, 1}, &push).ok());
+      push->waiter.there = true;
+    }
+    world.finish(ahead);
+    world.subtract_from(&expected);
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      std::fill_n(world.values(rank), kSliceRows * kRowWidth, 1e9f);
+      requests.push_back(world.end(rank, ahead[rank]->step));
+    }
+    world.finish(requests);
+    EXPECT_EQ(world.table(), expected) << "seed " << seed;
+  }
+}
+
+// Given a slice that nobody has mapped any more when its step ends, expect a copy.
+TEST(HeldPushes, WhatIsMappedNoMoreIsCopied) {
+  PushWorld world(2, 14);
+  std::vector<float> expected = world.table();
+  world.draw();
+  world.subtract_from(&expected);
+  std::vector<Request*> requests;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    const uint64_t step = world.begin(rank);
+    requests.push_back(world.push(rank, step));
+    EXPECT_EQ(requests.back()->rows_given, RowsGiven::kHeld);
+    world.host().rank(rank).unshare(world.values(rank));
+    requests.push_back(world.end(rank, step));
+  }
+  world.finish(requests);
+  EXPECT_EQ(world.table(), expected);
+  EXPECT_EQ(world.lent_bytes(0), 0u);
+}
+
+// Given long rows and short ones in one call, expect the former alone to be lent, whichever is
+// first.
+TEST(HeldPushes, RowsAreChosenByTheirOwnLength) {
+  for (const bool short_first : {true, false}) {
+    PushWorld world(2, 16);
+    std::vector<float> expected = world.table();
+    world.draw();
+    world.subtract_from(&expected);
+    std::vector<Request*> requests;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      const uint64_t step = world.begin(rank);
+      const parallax_slice_t rows = rows_slice(0, world.ids(rank), world.values(rank));
+      const parallax_slice_t few = rows_slice(1, world.ids(rank), world.values(rank));
+      const parallax_slice_t slices[] = {short_first ? few : rows, short_first ? rows : few};
+      ASSERT_TRUE(world.calls(rank).push(step, slices, &requests.emplace_back()).ok());
+      world.world().engine(rank).kick();
+      EXPECT_EQ(requests.back()->rows_given, RowsGiven::kHeld);
+      requests.push_back(world.end(rank, step));
+    }
+    world.finish(requests);
+    EXPECT_EQ(world.table(), expected);
+    EXPECT_EQ(world.lent_bytes(0), kSliceRows * kRowWidth * sizeof(float));
+  }
 }
 
 // Given memory that no owner has mapped, expect a copy.
