@@ -87,6 +87,11 @@ class Ours final : public Sparse {
     return step_.is_bf16 ? std::span<const float>(wide_values_) : memory_.values[0];
   }
 
+  // By the server, or by what is computed out of the rows of the next step.
+  void free_gradients() override {
+    if (pushed_ != nullptr) finish(std::array{std::exchange(pushed_, nullptr)});
+  }
+
   void meet() override {
     free_gradients();
     job_->barrier();
@@ -115,11 +120,6 @@ class Ours final : public Sparse {
     auto* const end = job_->end(step, kLearningRate);
     finish({&end, 1});
     return {pulled_ns - start_ns, now_ns() - start_ns};
-  }
-
-  // Before they are written again, by what is computed out of the rows of the next step.
-  void free_gradients() {
-    if (pushed_ != nullptr) finish(std::array{std::exchange(pushed_, nullptr)});
   }
 
   // The rows of `ids` have come while the step before ended, but in the first step.

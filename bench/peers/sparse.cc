@@ -188,6 +188,7 @@ uint64_t Sparse::check(const std::string& variant, const std::string& words) {
   buffers_ = choose(variant);
   auto& oracle = oracles_[tables_of(variant)];
   if (oracle == nullptr) oracle = std::make_unique<Oracle>(step_, rank_, world_);
+  free_gradients();
   fill_gradients(step_, rank_, buffers_.gradients.data());
   is_new_ = known_.insert(variant).second;
   run(batches_->ids(0), batches_->ids(is_new_ ? 1 : 0));
@@ -195,6 +196,7 @@ uint64_t Sparse::check(const std::string& variant, const std::string& words) {
       step_.rule == Rule::kSgd ? oracle->take(looked_up()) : oracle->count_wrong(looked_up());
   oracle->apply();
   // Gradients of zeros leave the tables as they are.
+  free_gradients();
   std::fill(buffers_.gradients.begin(), buffers_.gradients.end(), 0.0F);
   // Once with other ids between: what is given for some must not go to the next step's.
   if (is_new_) run(batches_->ids(1), batches_->ids(0));
@@ -206,6 +208,7 @@ uint64_t Sparse::check(const std::string& variant, const std::string& words) {
 
 // Of Adagrad zeros: what its sums of squares are then, the oracle cannot see.
 void Sparse::refill() {
+  free_gradients();
   if (step_.rule != Rule::kSgd) {
     std::fill(buffers_.gradients.begin(), buffers_.gradients.end(), 0.0F);
     return;

@@ -123,6 +123,8 @@ class Sparse : public Contender {
   virtual std::string tables_of(const std::string& /*variant*/) const { return ""; }
   // A step with these ids; the step after it, if there is one before settle(), has `next`.
   virtual Took run(const int64_t* ids, const int64_t* next) = 0;
+  // Gradients are about to be written again.
+  virtual void free_gradients() {}
   // The rows that it looked up.
   virtual std::span<const float> looked_up() const { return buffers_.values; }
 
