@@ -61,10 +61,7 @@ TEST(CoalescedIds, TheyMakeTheBlockOfTheWhole) {
     CoalescedIds& found = alone.coalescer;
     EXPECT_FALSE(found.has({.ids = {}, .count = 1, .values = {}})) << "none were added";
     for (int round = 0; round < 3; ++round) {
-      std::vector<int64_t> ids(random.below(rows_max + 1));
-      for (int64_t& id : ids) {
-        id = random.chance(10) ? kPaddingId : static_cast<int64_t>(random.below(rows));
-      }
+      std::vector<int64_t> ids = draw_ids(random, rows_max, rows);
       // Of two slices.
       const auto before = static_cast<uint32_t>(random.below(ids.size() + 1));
       found.begin(ids.size());

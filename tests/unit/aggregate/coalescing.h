@@ -29,6 +29,15 @@ inline uint32_t draw_width(SeededRandom& random) {
 
 inline uint32_t group_of(uint32_t row_key) { return row_key * 7 % kGroups; }
 
+// Of so many rows at most, some of them padding.
+inline std::vector<int64_t> draw_ids(SeededRandom& random, uint64_t rows_max, uint64_t rows) {
+  std::vector<int64_t> ids(random.below(rows_max + 1));
+  for (int64_t& id : ids) {
+    id = random.chance(10) ? kPaddingId : static_cast<int64_t>(random.below(rows));
+  }
+  return ids;
+}
+
 // Or no scratch.
 inline RowScratch* lend(SeededRandom& random, RowScratch* scratch) {
   return random.chance(50) ? scratch : nullptr;

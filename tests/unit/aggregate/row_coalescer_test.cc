@@ -99,10 +99,7 @@ TEST(RowCoalescer, PiecesMakeTheBlockOfTheWhole) {
                                          .scratch = lend(random, &scratch)};
     Coalescing<> whole(partition, rows_max, options), made(partition, rows_max, options);
     for (int round = 0; round < 3; ++round) {
-      std::vector<int64_t> ids(random.below(rows_max + 1));
-      for (int64_t& id : ids) {
-        id = random.chance(10) ? kPaddingId : static_cast<int64_t>(random.below(rows));
-      }
+      std::vector<int64_t> ids = draw_ids(random, rows_max, rows);
       std::vector<float> values(ids.size() * width), here(ids.size() * width, 1e30f);
       for (float& value : values)
         value = random.chance(5) ? -0.0f : static_cast<float>(random.unit() - 0.5);

@@ -143,6 +143,14 @@ class PushWorld {
     }
   }
 
+  // Draws what the table, once pushed to, is expected to be.
+  std::vector<float> draw_to_push() {
+    std::vector<float> expected = table();
+    draw();
+    subtract_from(&expected);
+    return expected;
+  }
+
   StepCalls& calls(uint32_t rank) { return world_.engine(rank).step_calls(); }
   uint64_t lent_bytes(uint32_t rank) {
     return nlohmann::json::parse(world_.engine(rank).reports().stats_json())["local"]["lent_bytes"];
@@ -227,9 +235,7 @@ TEST(HeldPushes, OfMinusZeroTheSumIsZero) {
 TEST(HeldPushes, WhoWaitsBeforeTheEndIsGivenACopy) {
   for (const bool waits : {true, false}) {
     PushWorld world(2, 4);
-    std::vector<float> expected = world.table();
-    world.draw();
-    world.subtract_from(&expected);
+    std::vector<float> expected = world.draw_to_push();
     std::vector<Request*> pushes, ends;
     for (uint32_t rank = 0; rank < 2; ++rank) pushes.push_back(world.push(rank, world.begin(rank)));
     world.world().settle();
@@ -261,9 +267,7 @@ TEST(HeldPushes, WhoWaitsBeforeTheEndIsGivenACopy) {
 // has, though their own steps are over.
 TEST(HeldPushes, RowsAreBorrowedUntilAllHaveApplied) {
   PushWorld world(2, 6);
-  std::vector<float> expected = world.table();
-  world.draw();
-  world.subtract_from(&expected);
+  std::vector<float> expected = world.draw_to_push();
   std::vector<Request*> pushes, ends;
   for (uint32_t rank = 0; rank < 2; ++rank) {
     pushes.push_back(world.push(rank, world.begin(rank)));
@@ -322,9 +326,7 @@ TEST(HeldPushes, AJobMayFailWhileRowsAreHeld) {
 TEST(HeldPushes, WhoWaitsForAStepAheadIsGivenACopy) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     PushWorld world(2, seed);
-    std::vector<float> expected = world.table();
-    world.draw();
-    world.subtract_from(&expected);
+    std::vector<float> expected = world.draw_to_push();
     std::vector<Request*> requests;
     for (uint32_t rank = 0; rank < 2; ++rank) {
       const uint64_t step = world.begin(rank);
@@ -354,9 +356,7 @@ TEST(HeldPushes, WhoWaitsForAStepAheadIsGivenACopy) {
 // Given a slice that nobody has mapped any more when its step ends, expect a copy.
 TEST(HeldPushes, WhatIsMappedNoMoreIsCopied) {
   PushWorld world(2, 14);
-  std::vector<float> expected = world.table();
-  world.draw();
-  world.subtract_from(&expected);
+  std::vector<float> expected = world.draw_to_push();
   std::vector<Request*> requests;
   for (uint32_t rank = 0; rank < 2; ++rank) {
     const uint64_t step = world.begin(rank);
@@ -375,9 +375,7 @@ TEST(HeldPushes, WhatIsMappedNoMoreIsCopied) {
 TEST(HeldPushes, RowsAreChosenByTheirOwnLength) {
   for (const bool short_first : {true, false}) {
     PushWorld world(2, 16);
-    std::vector<float> expected = world.table();
-    world.draw();
-    world.subtract_from(&expected);
+    std::vector<float> expected = world.draw_to_push();
     std::vector<Request*> requests;
     for (uint32_t rank = 0; rank < 2; ++rank) {
       const uint64_t step = world.begin(rank);
