@@ -102,7 +102,7 @@ void RowAccumulator::lay_out(Arena& arena, const RowAccumulatorOptions& options)
 void RowAccumulator::clear() {
   sources_.clear();
   index_.clear();
-  in_scratch_ = false;
+  in_scratch_ = unindexed_ = false;
   joined_max_ = 0;
   count_ = 0;
   reorder_.clear();
@@ -128,6 +128,7 @@ bool RowAccumulator::sum(uint32_t count, const std::byte* row_keys, const std::b
   std::array<const std::byte*, kRowsTogether> rows = {};
   if (in_scratch_) insert_all(index_);
   in_scratch_ = false;
+  PARALLAX_CHECK(!unindexed_);
   return with_sum_type(options_.sum, [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (uint32_t first = 0; first < count; first += kRowsTogether) {
@@ -142,10 +143,33 @@ bool RowAccumulator::sum(uint32_t count, const std::byte* row_keys, const std::b
 }
 
 bool RowAccumulator::join(std::span<const uint32_t> row_keys, const std::byte* const* rows) {
+  PARALLAX_CHECK(!unindexed_);
   RowIndex& index = index_of_joined();
   return with_sum_type(options_.sum, [&](auto tag) {
     return sum_some<typename decltype(tag)::type>(index, row_keys, rows, options_.rows_stay);
   });
+}
+
+void RowAccumulator::join_distinct(std::span<const uint32_t> row_keys,
+                                   const std::byte* const* rows) {
+  PARALLAX_CHECK(options_.rows_stay && options_.sources == 1 && index_.size() == 0 &&
+                 row_keys.size() <= options_.rows_max - count_);
+  std::copy(row_keys.begin(), row_keys.end(), row_keys_.begin() + count_);
+  std::copy_n(rows, row_keys.size(), places_.begin() + count_);
+  count_ += static_cast<uint32_t>(row_keys.size());
+  unindexed_ = true;
+}
+
+void RowAccumulator::join_rows_of(uint32_t source, const RowAccumulator& other,
+                                  std::span<const uint32_t> row_keys,
+                                  std::span<const uint32_t> slots) {
+  std::array<const std::byte*, kRowsTogether> rows;
+  PARALLAX_CHECK(spend(source, static_cast<uint32_t>(slots.size())));
+  for (size_t first = 0; first < slots.size(); first += kRowsTogether) {
+    const size_t together = std::min<size_t>(slots.size() - first, kRowsTogether);
+    for (size_t i = 0; i < together; ++i) rows[i] = other.row(slots[first + i]);
+    PARALLAX_CHECK(join(row_keys.subspan(first, together), rows.data()));
+  }
 }
 
 // Joined rows are many at a time, and no others come in between, but where it takes several turns.

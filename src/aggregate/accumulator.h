@@ -166,6 +166,13 @@ class RowAccumulator {
   // from +0, as sums are, may be -0. False: more distinct rows than the ranks registered for, which
   // fails the job: nothing is added to it any more.
   [[nodiscard]] bool join(std::span<const uint32_t> row_keys, const std::byte* const* rows);
+  // The same of rows that stay, of the only source there is, which gives each of them once: no
+  // look-up is needed.
+  void join_distinct(std::span<const uint32_t> row_keys, const std::byte* const* rows);
+  // Rows that a source gives where another accumulator has them, by slot, and where they stay. It
+  // may, and there is room.
+  void join_rows_of(uint32_t source, const RowAccumulator& other,
+                    std::span<const uint32_t> row_keys, std::span<const uint32_t> slots);
   // The source sends nothing more.
   void end(uint32_t source);
   bool ended(uint32_t source) const { return sources_.ended(source); }
@@ -175,8 +182,8 @@ class RowAccumulator {
   // Once complete: distinct rows in order of first arrival.
   uint32_t row_count() const { return count_; }
   const uint32_t* row_keys() const { return row_keys_.data(); }
-  // By which each is found; null where that is in the scratch.
-  const RowIndex* index() const { return in_scratch_ ? nullptr : &index_; }
+  // By which each is found; null where that is in the scratch, or none is kept.
+  const RowIndex* index() const { return in_scratch_ || unindexed_ ? nullptr : &index_; }
   // One behind the other, unless they stay; then places() has where each is.
   const std::byte* values() const { return options_.rows_stay ? nullptr : values_.data(); }
   const std::byte* const* places() const { return options_.rows_stay ? places_.data() : nullptr; }
@@ -206,6 +213,7 @@ class RowAccumulator {
   AccumulatorSources sources_;
   RowIndex index_;
   bool in_scratch_ = false;  // the rows are, and not in `index_`
+  bool unindexed_ = false;   // they are nowhere
   uint64_t joined_max_ = 0;  // rows that are going to be joined
   uint32_t count_ = 0;
   ReorderBuffer reorder_;

@@ -272,7 +272,8 @@ bool HostRows::on_note(uint32_t from, StepBuffer& buffer, const Section& section
 
 bool HostRows::on_rows(uint32_t from, StepBuffer& buffer, const Section& section) {
   const SectionHeader& header = section.header;
-  if (header.encoding != Encoding::kRows) return false;
+  // Its own are in its block.
+  if (header.encoding != Encoding::kRows || (is_alone() && header.count > 0)) return false;
   const auto mine = [this](uint32_t row_key) {
     return column_of_row_key(row_key) == columns_.my_column();
   };
@@ -325,7 +326,7 @@ bool HostRows::read_lent() {
   for (const size_t i : {swapped ? 1 : 0, swapped ? 0 : 1}) {
     StepBuffer& buffer = step_buffers_[i];
     if (buffer.sum.complete()) continue;
-    if (sums_early() && buffer.joined < buffer.arrival.ready) {
+    if (is_alone() && buffer.joined < buffer.arrival.ready) {
       more |= join_ready(buffer, &left_bytes) == Turn::kMore;
     }
     if (buffer.missing > 0 || buffer.sum.complete()) continue;
@@ -383,19 +384,18 @@ bool HostRows::join_items(StepBuffer& buffer, const StagedRows& there, uint32_t 
   };
   std::array<uint32_t, kRowsTogether> row_keys;
   std::array<const std::byte*, kRowsTogether> rows;
-  return notes_.read(buffer.sources[buffer.joining].note, there, buffer.joined, count, belongs,
-                     row_keys.data(), rows.data()) &&
-         buffer.sum.join(std::span(row_keys).first(count), rows.data());
+  if (!notes_.read(buffer.sources[buffer.joining].note, there, buffer.joined, count, belongs,
+                   row_keys.data(), rows.data())) {
+    return false;
+  }
+  return add_to_sum(buffer, std::span(row_keys).first(count), rows.data());
 }
 
-const std::byte* HostRows::find_rows(uint64_t step, std::span<uint32_t> slots) const {
-  const StepBuffer& buffer = step_buffer(step);
-  if (!options_.rows_stay) return buffer.sum.values();
-  for (uint32_t& slot : slots) {
-    const auto at = static_cast<size_t>(buffer.sum.row(slot) - buffer.block.data());
-    slot = static_cast<uint32_t>(at / row_bytes_);
-  }
-  return buffer.block.data();
+bool HostRows::add_to_sum(StepBuffer& buffer, std::span<const uint32_t> row_keys,
+                          const std::byte* const* rows) {
+  if (!is_alone() || !options_.rows_stay) return buffer.sum.join(row_keys, rows);
+  buffer.sum.join_distinct(row_keys, rows);
+  return true;
 }
 
 std::vector<uint32_t> HostRows::missing(uint64_t step) const {

@@ -82,9 +82,6 @@ class HostRows final : private LentReader {
   bool contributed(uint64_t step) const { return step_buffer(step).contributed; }
   // Only where leads(). Complete: every rank of the host has sent all or ended the step.
   const RowAccumulator& sum(uint64_t step) const { return step_buffer(step).sum; }
-  // Of slots of that sum, with several hosts: which rows they are of those that lie one behind the
-  // other where is returned, in the sum's memory or in the rank's block, in which they stay.
-  const std::byte* find_rows(uint64_t step, std::span<uint32_t> slots) const;
   // Distinct rows of each rank of the host, added up.
   uint64_t given_rows(uint64_t step) const { return step_buffer(step).given_rows; }
   std::vector<uint32_t> missing(uint64_t step) const;
@@ -155,8 +152,8 @@ class HostRows final : private LentReader {
 
   StepBuffer& step_buffer(uint64_t step) { return step_buffers_[step & 1]; }
   const StepBuffer& step_buffer(uint64_t step) const { return step_buffers_[step & 1]; }
-  // A slice's rows leave the rank's block as they are whole.
-  bool sums_early() const {
+  // Each row is given once: they leave the rank's block as they are whole.
+  bool is_alone() const {
     return leads_ && columns_.locals().size() == 1 && columns_.host_count() > 1;
   }
   void start_arriving(StepBuffer& buffer, ArrivingElements& arriving);
@@ -174,6 +171,8 @@ class HostRows final : private LentReader {
   bool read_lent() override;
   Turn join(StepBuffer& buffer, uint64_t* left_bytes);
   Turn join_source(StepBuffer& buffer, uint64_t* left_bytes);
+  [[nodiscard]] bool add_to_sum(StepBuffer& buffer, std::span<const uint32_t> row_keys,
+                                const std::byte* const* rows);
   [[nodiscard]] bool join_items(StepBuffer& buffer, const StagedRows& there, uint32_t count);
 
   const Columns& columns_;

@@ -67,7 +67,7 @@ void HostRows::add_arrived(StepBuffer& buffer) {
 void HostRows::end_arrived(StepBuffer& buffer) {
   Arrival& arrival = buffer.arrival;
   // Before there are rows of it.
-  if (!arrival.started && sums_early()) {
+  if (!arrival.started && is_alone()) {
     PARALLAX_CHECK(buffer.sum.spend(0, coalescer_.item_count()));
     buffer.given_rows = coalescer_.item_count();
   }
@@ -78,7 +78,7 @@ void HostRows::end_arrived(StepBuffer& buffer) {
   const bool all = arrival.added == buffer.first.count;
   add_arrived(buffer);
   if (arrival.given_up) return;
-  if (!sums_early()) {
+  if (!is_alone()) {
     if (all) give_rows(buffer);
     return;
   }
@@ -99,7 +99,7 @@ HostRows::Turn HostRows::join_ready(StepBuffer& buffer, uint64_t* left_bytes) {
       row_keys[i] = coalescer_.ready_row_key(buffer.joined + i);
       rows[i] = coalescer_.ready_row(buffer.joined + i);
     }
-    PARALLAX_CHECK(buffer.sum.join(std::span(row_keys).first(count), rows.data()));
+    PARALLAX_CHECK(add_to_sum(buffer, std::span(row_keys).first(count), rows.data()));
     buffer.joined += count;
     *left_bytes -= std::min(*left_bytes, count * row_bytes_);
   }

@@ -112,7 +112,9 @@ class RowExchange final : public Exchange, private HostRows::User {
   const bool by_census_;
   RowIntake intake_;
   ReturnedRows returned_;
-  bool reduces_ = false;           // this rank sums over hosts
+  bool reduces_ = false;  // this rank sums over hosts
+  // Of that sum, what its own host gives stays in that one's, and is not sent to itself.
+  bool takes_own_ = false;
   std::vector<uint32_t> sources_;  // of that sum, in its order: a leader of each host
   std::optional<Census> census_;   // of its column, where this rank has a part in it
   Arena arena_;

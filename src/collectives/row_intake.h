@@ -36,8 +36,10 @@ class RowIntake {
   // False: not what a source may send.
   [[nodiscard]] bool add(uint32_t source, const Section& section, RowAccumulator* total);
 
- private:
+  // They are narrower than what they are summed in.
   bool widens() const { return dtype_ != dtype_of(options_.sum); }
+
+ private:
   bool is_mine(uint32_t row_key) const;
   [[nodiscard]] bool find_row_keys(uint32_t source, const Section& section,
                                    std::span<const std::byte>* row_keys,

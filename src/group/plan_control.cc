@@ -139,7 +139,10 @@ void PlanControl::settle() {
     facts.touched_rows_per_host = measured.touched / steps / parties;
     facts.union_rows = measured.union_rows / steps;
     // Leaders ask for what their ranks want together: with one host that stands for each rank's.
-    facts.pulled_rows_per_host = measured.pulled / steps / group_.columns().host_count();
+    // Else what they ask other hosts for was counted, which own what one host does not.
+    const double hosts = group_.columns().host_count();
+    const double others = hosts > 1 ? (hosts - 1) / hosts : 1;
+    facts.pulled_rows_per_host = measured.pulled / steps / hosts / others;
     // Pulls of a mirror are no messages, and not counted. Sharded, it would be pulled about as it
     // is touched.
     if (runtime.plan.placement == Placement::kMirrored) {

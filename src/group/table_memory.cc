@@ -11,10 +11,9 @@ TableMemory::~TableMemory() {
   for (const Pool& pool : pools_) lending_.unshare(pool.arena->sealed()->base());
 }
 
-// Over several hosts a pull goes by the leader of a column, whoever owns the rows.
 bool TableMemory::is_read_by_neighbours(const Table& table) const {
-  return lending_.may_share() && columns_.host_count() == 1 && columns_.locals().size() > 1 &&
-         table.sharded() && table.partition().ids_declared() && table.device() == nullptr;
+  return lending_.may_share() && columns_.locals().size() > 1 && table.sharded() &&
+         table.partition().ids_declared() && table.device() == nullptr;
 }
 
 Status TableMemory::reserve(Table& table) {

@@ -484,12 +484,10 @@ void Outbox::write_payload(const Send& send, uint64_t count, std::byte* out) con
     std::memcpy(out, rows.row_keys + send.packed, count * sizeof(uint32_t));
     out += count * sizeof(uint32_t);
   }
-  if (rows.values == nullptr) return;
+  if (!rows.has_rows()) return;
   const size_t row_bytes = send.row_bytes();
   const size_t source_row_bytes = size_t{format.source_bytes} * rows.row_elements;
-  const auto row_at = [&](uint64_t item) {
-    return rows.values + (rows.order == nullptr ? item : rows.order[item]) * source_row_bytes;
-  };
+  const auto row_at = [&](uint64_t item) { return rows.row(item, source_row_bytes); };
   const uint64_t ahead = rows.order == nullptr ? count : kRowsAhead;  // they lie all over a table
   for (uint64_t at = send.packed; at < send.packed + count; ++at, out += row_bytes) {
     if (at + ahead < send.packed + count) prefetch_row(row_at(at + ahead), source_row_bytes);

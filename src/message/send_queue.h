@@ -30,13 +30,21 @@ struct WireFormat {
 };
 
 // Rows scattered in memory. Item i of a send has the row key row_keys[i], and its row is row `slot`
-// of values, with slot = order[i], or i where there is no order.
+// of values, or the one at places[slot], with slot = order[i], or i where there is no order.
 struct RowSource {
   const uint32_t* row_keys = nullptr;  // null: a send of values alone; of kListedRows: places,
                                        // ascending
-  const std::byte* values = nullptr;   // null: a send of row keys alone
+  const std::byte* values = nullptr;
+  const std::byte* const* places = nullptr;  // null, too: a send of row keys alone
   const uint32_t* order = nullptr;
   uint32_t row_elements = 0;
+
+  bool has_rows() const { return values != nullptr || places != nullptr; }
+  // That of an item, each of `values` being of so many bytes.
+  const std::byte* row(uint64_t item, size_t row_bytes) const {
+    const uint64_t slot = order == nullptr ? item : order[item];
+    return places == nullptr ? values + slot * row_bytes : places[slot];
+  }
 };
 
 struct PlaceOffer;

@@ -2,6 +2,8 @@
 // Slots taken and given back. See held_rows.h.
 #include "server/held_rows.h"
 
+#include <algorithm>
+
 #include "base/bits.h"
 
 namespace parallax {
@@ -19,9 +21,26 @@ void HeldRows::clear() {
   index_.clear();
   used_ = 0;
   free_ = kNoSlot;
+  unindexed_ = false;
+}
+
+void HeldRows::take_all(std::span<const uint32_t> row_keys) {
+  used_ = static_cast<uint32_t>(row_keys.size());
+  std::copy(row_keys.begin(), row_keys.end(), row_keys_.begin());
+  std::fill_n(marks_.begin(), used_, uint8_t{0});
+  unindexed_ = true;
+}
+
+void HeldRows::index_all() {
+  unindexed_ = false;
+  bool inserted;
+  for (uint32_t slot = 0; slot < used_; ++slot) {
+    slots_[index_.find_or_insert(row_keys_[slot], &inserted)] = slot;
+  }
 }
 
 uint32_t HeldRows::find_or_take(uint32_t row_key, bool* taken) {
+  if (unindexed_) index_all();
   const uint32_t number = index_.find_or_insert(row_key, taken);
   // The index has a number for each slot that is taken: it is full when they all are.
   if (number == kNoSlot) return kNoSlot;
@@ -39,9 +58,10 @@ uint32_t HeldRows::find_or_take(uint32_t row_key, bool* taken) {
 }
 
 void HeldRows::move(uint32_t row_key, uint32_t slot) {
+  row_keys_[slot] = row_key;
+  if (unindexed_) return;
   bool inserted;
   slots_[index_.find_or_insert(row_key, &inserted)] = slot;
-  row_keys_[slot] = row_key;
 }
 
 void HeldRows::bring_forward(Queue& queue, uint64_t skipped, std::span<const std::byte> bits) {
@@ -70,6 +90,7 @@ void HeldRows::bring_forward(Queue& queue, uint64_t skipped, std::span<const std
 
 void HeldRows::begin_forgetting() {
   index_.clear();
+  unindexed_ = false;
   for (uint32_t slot = 0; slot < used_; ++slot) marks_[slot] &= static_cast<uint8_t>(~kKept);
 }
 

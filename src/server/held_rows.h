@@ -27,6 +27,10 @@ class HeldRows {
 
   // Forgets everything.
   void clear();
+  bool empty() const { return used_ == 0; }
+  // Of nothing that is held: distinct rows, which go to slots 0 and on. They are put in the index
+  // once somebody looks for a row.
+  void take_all(std::span<const uint32_t> row_keys);
   // The slot of a row; `*taken`: it was not there, and must be asked for. kNoSlot: none is free.
   uint32_t find_or_take(uint32_t row_key, bool* taken);
   // It soon will be called for that row.
@@ -72,6 +76,8 @@ class HeldRows {
  private:
   static constexpr uint8_t kHere = 1, kKept = 2;
 
+  void index_all();
+
   RowIndex index_;
   std::span<uint32_t> slots_;     // by number in the index
   std::span<uint32_t> row_keys_;  // by slot
@@ -80,6 +86,7 @@ class HeldRows {
   std::span<std::byte> values_;
   uint32_t used_ = 0;  // slots from here on were never taken
   uint32_t free_ = kNoSlot;
+  bool unindexed_ = false;  // those that take_all() took
 };
 
 }  // namespace parallax

@@ -87,19 +87,30 @@ bool LedVariable::add(uint32_t local, uint64_t pull, const Section& section) {
   HostList& list = lists_[local];
   const uint32_t dtype = pull_dtype(section.header);
   if (!may_travel_as(dtype, master_)) return false;
-  if (list.pull != pull) {
-    // A rank pulls again only once it has what it asked for before.
-    if (!list.answered || list.unpacked > 0) return false;
-    list = {.rows = list.rows, .asked = list.asked, .pull = pull, .dtype = dtype};
-    list.step = section.header.step;
-    list.answered = false;
-  }
+  if (list.pull != pull && !begin_list(list, pull, section.header.step, dtype)) return false;
   // The pieces of one list are of one dtype: they are answered as one.
   if (list.dtype != dtype) return false;
   if (by_rows()) return add_rows(list, section);
   // Once: it is answered once, and the rank counts on that.
   if (list.dense || !is_bare(section)) return false;
   list.dense = true;
+  return true;
+}
+
+void LedVariable::add_own(uint64_t pull, uint64_t step, uint32_t dtype,
+                          std::span<const uint32_t> row_keys) {
+  HostList& list = lists_[columns_.local()];
+  PARALLAX_CHECK(begin_list(list, pull, step, dtype));
+  std::copy(row_keys.begin(), row_keys.end(), list.rows.begin());
+  list.count = static_cast<uint32_t>(row_keys.size());
+  list.dense = !by_rows();
+}
+
+// A rank pulls again only once it has what it asked for before.
+bool LedVariable::begin_list(HostList& list, uint64_t pull, uint64_t step, uint32_t dtype) {
+  if (!list.answered || list.unpacked > 0) return false;
+  list = {.rows = list.rows, .asked = list.asked, .pull = pull, .step = step, .dtype = dtype};
+  list.answered = false;
   return true;
 }
 
@@ -165,20 +176,7 @@ bool LedVariable::take(HostList& list, uint64_t step, bool together) {
 void LedVariable::take_rows(HostList& list, bool together) {
   HeldRows& held = rows_[list.form];
   const uint32_t taken_before = list.taken;
-  fresh_count_ = 0;
-  for (; list.taken < list.count; ++list.taken) {
-    if (list.taken + kRowsAhead < list.count) held.prefetch(list.rows[list.taken + kRowsAhead]);
-    uint32_t& row = list.rows[list.taken];
-    bool fresh;
-    uint32_t slot = held.find_or_take(row, &fresh);
-    if (slot == kNoSlot) {
-      forget_unneeded(list.form);
-      slot = held.find_or_take(row, &fresh);
-      PARALLAX_CHECK(slot != kNoSlot);
-    }
-    row = slot;
-    if (fresh) fresh_[fresh_count_++] = slot;
-  }
+  find_fresh(list);
   // By owner, so that what one owner is asked for lies together.
   group_items(
       fresh_count_, static_cast<uint32_t>(asked_.size()),
@@ -194,6 +192,34 @@ void LedVariable::take_rows(HostList& list, bool together) {
                     return next != slot + 1;
                   }) == fresh.end();
   if (fresh_together_ && fresh_count_ > 0) gather_slots(list, taken_before);
+}
+
+// What is not held goes to slots, and makes the list of slots complete.
+void LedVariable::find_fresh(HostList& list) {
+  HeldRows& held = rows_[list.form];
+  fresh_count_ = 0;
+  // Of the only rank of a host the rows of its first pull are distinct, and need no look-up.
+  if (columns_.locals().size() == 1 && held.empty()) {
+    held.take_all(list.rows.first(list.count));
+    for (; fresh_count_ < list.count; ++fresh_count_) {
+      list.rows[fresh_count_] = fresh_[fresh_count_] = fresh_count_;
+    }
+    list.taken = list.count;
+    return;
+  }
+  for (; list.taken < list.count; ++list.taken) {
+    if (list.taken + kRowsAhead < list.count) held.prefetch(list.rows[list.taken + kRowsAhead]);
+    uint32_t& row = list.rows[list.taken];
+    bool fresh;
+    uint32_t slot = held.find_or_take(row, &fresh);
+    if (slot == kNoSlot) {
+      forget_unneeded(list.form);
+      slot = held.find_or_take(row, &fresh);
+      PARALLAX_CHECK(slot != kNoSlot);
+    }
+    row = slot;
+    if (fresh) fresh_[fresh_count_++] = slot;
+  }
 }
 
 void LedVariable::sort_asked(HostList& list) {

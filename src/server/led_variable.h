@@ -84,6 +84,8 @@ class LedVariable {
 
   // A piece of what a rank wants in a pull, in the order of the pieces. False: it does not fit.
   [[nodiscard]] bool add(uint32_t local, uint64_t pull, const Section& section);
+  // All that this rank itself wants: distinct rows, or, without row ids, the variable.
+  void add_own(uint64_t pull, uint64_t step, uint32_t dtype, std::span<const uint32_t> row_keys);
 
   // All of a rank's list is here. False: what is under way must be answered first; call again.
   // `together`: what one owner is asked for lies together in memory, where that can be.
@@ -160,9 +162,12 @@ class LedVariable {
   bool by_rows() const { return partition_.ids_declared(); }
   bool owned_by(uint32_t rank) const;
   Asked& asked_of(uint32_t owner) const { return asked_[columns_.place_in_column(owner)]; }
+  [[nodiscard]] static bool begin_list(HostList& list, uint64_t pull, uint64_t step,
+                                       uint32_t dtype);
   [[nodiscard]] bool add_rows(HostList& list, const Section& section);
   void begin(uint64_t step, uint32_t dtype);
   void take_rows(HostList& list, bool together);
+  void find_fresh(HostList& list);
   void sort_asked(HostList& list);
   void gather_slots(HostList& list, uint32_t taken_before);
   [[nodiscard]] static bool may_be_placed(const Asked& asked, const Section& section);

@@ -6,10 +6,10 @@
 //   rank -> leader: distinct row keys     leader -> owner: those that it neither has nor asked for
 //   owner -> leader: the rows' values     leader -> rank: those it asked for
 //
-// What a leader has for its own rank it hands over without a message.
+// What a leader and its own rank have for each other is handed over without a message.
 // A pull waits for owners alone, never for what another rank of its host does or does not call.
-// Where all owners of a variable are of the host, and let its ranks read their tables, none of this
-// is sent: the rank copies the rows itself (TableReader).
+// Where the owners of the host let its ranks read their tables, none of this is sent of their rows:
+// the rank copies them itself (TableReader).
 //
 // A rank can have a part at each end of these: as a source, a leader and an owner (PullSource,
 // PullLeader, PullOwner). Owners answer as of step - 1 applied, and hold back the answer to what is
@@ -76,7 +76,10 @@ class PullExchange final : public PulledLists {
 
   // Source. Starts a pull of this rank; at most one under way. Several slices of a variable are of
   // one dtype, and have rows_max rows together.
-  void start(uint64_t step, std::span<const PullSlice> slices) { source_.start(step, slices); }
+  void start(uint64_t step, std::span<const PullSlice> slices) {
+    source_.start(step, slices);
+    leader_.take_own(step);
+  }
   // All that it wants is here.
   bool finished() const { return source_.finished(); }
   // Fills in duplicates, and makes room for the next.
@@ -143,7 +146,8 @@ class PullExchange final : public PulledLists {
     return source_.reader().has_applied(owner, step);
   }
 
-  // Distinct rows this leader asked owners for, in the step so far.
+  // Distinct rows this leader asked owners for, in the step so far: of several hosts, those of
+  // others.
   uint64_t pulled_rows(uint32_t variable, uint64_t step) const;
   // Whom this rank's pull waits for: leaders of its host, and the owners that owe values to this
   // rank as one of them. Ascending.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/byte_range.h"
+#include "base/check.h"
 #include "message/place_offer.h"
 #include "server/pull_sections.h"
 
@@ -30,7 +31,8 @@ PullLeader::PullLeader(const Columns& columns, Outbox& outbox, const PulledVaria
 bool PullLeader::end_local(uint32_t from, uint64_t step) {
   if (pulls_.empty()) return true;
   Pull& pull = pulls_[columns_.local_of(from)];
-  const bool later = several_steps_ && pull.step > step;
+  // So may this one, whose end may be told behind what is on its way to itself.
+  const bool later = (several_steps_ || from == columns_.rank()) && pull.step > step;
   if (pull.phase != Pull::Phase::kNone && !later) return false;
   pull.ended = step;
   if (early_) ask_those_whole();
@@ -52,19 +54,50 @@ void PullLeader::decided(uint64_t step) {
 
 // ---- rank -> leader: what each wants
 
+void PullLeader::take_own(uint64_t step) {
+  if (pulls_.empty()) return;
+  const uint32_t local = columns_.local();
+  Pull& pull = pulls_[local];
+  for (const uint32_t each : own_.variables()) {
+    PulledVariable& variable = *variables_.find(each);
+    const uint64_t due = variable.answers[columns_.my_column()].due;
+    if (due == 0) continue;
+    PARALLAX_CHECK(pull.phase == Pull::Phase::kComing || begin(pull, step));
+    const uint32_t* const row_keys =
+        variable.by_rows()
+            ? variable.coalescer.row_keys() + variable.coalescer.group_first(columns_.my_column())
+            : nullptr;
+    variable.led.add_own(pull.number, step, variable.slice_dtype,
+                         {row_keys, row_keys == nullptr ? 0 : due});
+    pull.variables.push_back(each);
+  }
+  if (pull.phase == Pull::Phase::kComing) end_taking(local);
+}
+
+void PullLeader::end_taking(uint32_t local) {
+  Pull& pull = pulls_[local];
+  pull.phase = Pull::Phase::kWhole;
+  pull.left = static_cast<uint32_t>(pull.variables.size());
+  whole_.push_back(local);
+  ask_those_whole();
+}
+
 bool PullLeader::on_pull_local(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
-  if (pulls_.empty() || columns_.host_of(from) != columns_.host()) return false;
+  if (pulls_.empty() || columns_.host_of(from) != columns_.host() || from == columns_.rank()) {
+    return false;
+  }
   const uint32_t local = columns_.local_of(from);
   Pull& pull = pulls_[local];
-  if (pull.phase == Pull::Phase::kNone && !begin(pull, header)) return false;
+  // Nor is one of nothing.
+  if (pull.phase == Pull::Phase::kNone &&
+      (header.tag == kNoPulledVariable || !begin(pull, header.step))) {
+    return false;
+  }
   if (pull.phase != Pull::Phase::kComing || header.step != pull.step) return false;
   if (header.tag == kNoPulledVariable) {
     if (!is_bare(section)) return false;
-    pull.phase = Pull::Phase::kWhole;
-    pull.left = static_cast<uint32_t>(pull.variables.size());
-    whole_.push_back(local);
-    ask_those_whole();
+    end_taking(local);
     return true;
   }
   PulledVariable* variable = variables_.find(header.tag);
@@ -76,15 +109,12 @@ bool PullLeader::on_pull_local(uint32_t from, const Section& section) {
 }
 
 // What a rank sends arrives in its order: behind the end of its step no pull of it is due, and none
-// is of a step that is decided, since the rank's vote came behind its values. Nor is one of
-// nothing.
-bool PullLeader::begin(Pull& pull, const SectionHeader& header) const {
-  if (header.step <= pull.ended || header.step < startable_ || header.tag == kNoPulledVariable) {
-    return false;
-  }
+// is of a step that is decided, since the rank's vote came behind its values.
+bool PullLeader::begin(Pull& pull, uint64_t step) const {
+  if (step <= pull.ended || step < startable_) return false;
   pull.phase = Pull::Phase::kComing;
   ++pull.number;
-  pull.step = header.step;
+  pull.step = step;
   pull.asked = 0;
   pull.variables.clear();
   return true;
@@ -149,7 +179,9 @@ void PullLeader::ask_owners(PulledVariable& variable, LedVariable::HostList& lis
       if (columns_.host_of(owner) != columns_.host()) send.coding = variable.led.coding();
       send.rows.row_keys = &list.asked[ask.first];
       send.count = ask.count;
-      variable.pulled[list.step & 1] += ask.count;
+      if (columns_.host_count() == 1 || columns_.host_of(owner) != columns_.host()) {
+        variable.pulled[list.step & 1] += ask.count;
+      }
       offer_place(variable, owner, ask, send);
     }
     outbox_.add(owner, send);
@@ -229,11 +261,11 @@ bool PullLeader::on_values_host(uint32_t from, const Section& section) {
 void PullLeader::answer_if_complete(uint32_t local, PulledVariable& variable) {
   Pull& pull = pulls_[local];
   LedVariable::HostList& list = variable.led.list(local);
-  if (list.complete || list.pull != pull.number || list.step != variable.led.step() ||
-      !variable.led.complete(list)) {
-    return;
-  }
-  if (--pull.left == 0) answer(local);
+  if (list.complete || list.pull != pull.number || list.step != variable.led.step()) return;
+  const bool complete = variable.led.complete(list);
+  // While they are in the cache.
+  if (local == columns_.local()) static_cast<void>(give_own(variable, list.here));
+  if (complete && --pull.left == 0) answer(local);
 }
 
 void PullLeader::answer(uint32_t local) {
@@ -250,14 +282,19 @@ void PullLeader::answer(uint32_t local) {
   }
 }
 
+// To this rank the first rows of its list, which are here. False: it takes them by a message.
+bool PullLeader::give_own(PulledVariable& variable, uint32_t count) {
+  const LedVariable::HostList& list = variable.led.list(columns_.local());
+  return variable.by_rows() &&
+         own_.take_held(variable, list.step, variable.led.dtype_of_values(list),
+                        variable.led.values(list), list.rows.first(count));
+}
+
 void PullLeader::answer_rows(PulledVariable& variable, uint32_t local) {
   LedVariable::HostList& list = variable.led.list(local);
   const uint32_t held = variable.led.dtype_of_values(list);
   const uint32_t to = columns_.locals()[local];
-  if (to == columns_.rank() && own_.take_held(variable, list.step, held, variable.led.values(list),
-                                              list.rows.first(list.count))) {
-    return;
-  }
+  if (to == columns_.rank() && give_own(variable, list.count)) return;
   Send send = pull_send(SectionKind::kValuesLocal, Encoding::kValues, variable.id, list.step);
   send.header.flags = pull_flags(list.dtype);
   send.format = {.element_bytes = bytes_of_dtype(list.dtype),

@@ -46,6 +46,8 @@ class PullLeader {
   void know_places(PulledVariable& variable);
   void forget_places(PulledVariable& variable);
 
+  // What the pull of this rank that has begun wants here.
+  void take_own(uint64_t step);
   [[nodiscard]] bool on_pull_local(uint32_t from, const Section& section);
   [[nodiscard]] bool on_early_rows(uint32_t from, const Section& section);
   [[nodiscard]] bool on_values_host(uint32_t from, const Section& section);
@@ -63,7 +65,8 @@ class PullLeader {
     std::vector<uint32_t> variables = {};
   };
 
-  [[nodiscard]] bool begin(Pull& pull, const SectionHeader& header) const;
+  [[nodiscard]] bool begin(Pull& pull, uint64_t step) const;
+  void end_taking(uint32_t local);
   bool may_ask(uint64_t step) const;
   // Where owners may place values: not with staleness, where an owner may be asked for another step
   // before it knows that what it has placed is read.
@@ -75,6 +78,7 @@ class PullLeader {
                    const Send& asking);
   void answer_if_complete(uint32_t local, PulledVariable& variable);
   void answer(uint32_t local);
+  [[nodiscard]] bool give_own(PulledVariable& variable, uint32_t count);
   void answer_rows(PulledVariable& variable, uint32_t local);
   void answer_elements(PulledVariable& variable, uint32_t local);
 

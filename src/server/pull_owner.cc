@@ -362,7 +362,7 @@ void PullOwner::tell_neighbours(const SectionHeader& header, std::span<const std
 // With a step that is applied, and not with the commit before: then every rank has the variables.
 // One that has not mapped a table by the time it pulls asks for rows by messages.
 void PullOwner::tell_of_tables() {
-  if (columns_.host_count() > 1 || staleness_ > 0) return;
+  if (staleness_ > 0 || columns_.locals().size() == 1) return untold_.clear();
   const uint64_t step = applied_ + 1;
   for (const uint32_t id : untold_) {
     const PulledVariable* const variable = variables_.find(id);

@@ -35,14 +35,15 @@ void PullSource::start(uint64_t step, std::span<const PullSlice> slices) {
   reader_.start(step);
   for (const uint32_t each : active_variables_) {
     PulledVariable& variable = *variables_.find(each);
-    variable.read_in_place = reader_.reads(variable);
+    variable.in_tables = rows_in_tables(variable);
     if (variable.by_rows()) coalesce(variable);
-    if (variable.read_in_place) {
-      read_in_place(variable);
+    if (variable.in_tables == RowsInTables::kAll) {
+      read_all(variable);
     } else if (variable.by_rows()) {
       group(variable);
     }
     variable.expect_answers();
+    if (variable.from_tables().due > 0) reader_.add_hosts_rows(variable, slices_.data());
     send_local(variable);
   }
   reader_.begin();
@@ -104,9 +105,14 @@ PullSlice PullSource::others_of(PulledVariable& variable, const PullSlice& slice
   return asked;
 }
 
-void PullSource::read_in_place(const PulledVariable& variable) {
+RowsInTables PullSource::rows_in_tables(const PulledVariable& variable) const {
+  if (!reader_.reads(variable)) return RowsInTables::kNone;
+  return columns_.host_count() == 1 ? RowsInTables::kAll : RowsInTables::kHosts;
+}
+
+void PullSource::read_all(PulledVariable& variable) {
   for (uint32_t place = variable.first_slice;; place = slices_[place].next) {
-    reader_.add(variable, slices_[place].slice, slices_[place].before);
+    reader_.add(variable, slices_[place]);
     if (slices_[place].next == 0) return;
   }
 }
@@ -123,8 +129,12 @@ void PullSource::coalesce(PulledVariable& variable) {
 }
 
 void PullSource::group(PulledVariable& variable) {
-  variable.coalescer.group(
-      [&](uint32_t row_key) { return columns_.column_of(variable.partition.owner_of(row_key)); });
+  const bool in_tables = variable.in_tables == RowsInTables::kHosts;
+  variable.coalescer.group([&](uint32_t row_key) {
+    const uint32_t owner = variable.partition.owner_of(row_key);
+    const bool is_read = in_tables && columns_.host_of(owner) == columns_.host();
+    return is_read ? variable.tables_group() : columns_.column_of(owner);
+  });
 }
 
 void PullSource::send_local(PulledVariable& variable) {
@@ -133,6 +143,9 @@ void PullSource::send_local(PulledVariable& variable) {
     // Of a variable that no owner of the column has, its leader has no buffer either.
     const uint64_t due = variable.answers[column].due;
     if (due == 0) continue;
+    left_ += due;
+    // The leader here takes it by itself (PullLeader::take_own).
+    if (columns_.leader(columns_.host(), column) == columns_.rank()) continue;
     Send send = pull_send(SectionKind::kPullLocal, rows ? Encoding::kIds : Encoding::kBytes,
                           variable.id, active_step_);
     send.header.flags = pull_flags(variable.slice_dtype);
@@ -141,7 +154,6 @@ void PullSource::send_local(PulledVariable& variable) {
       send.rows.row_keys = variable.coalescer.row_keys() + variable.coalescer.group_first(column);
     }
     outbox_.add(columns_.leader(columns_.host(), column), send);
-    left_ += due;
     asked_[column] = 1;
   }
 }
@@ -192,16 +204,16 @@ bool PullSource::take_held(PulledVariable& variable, uint64_t step, uint32_t dty
                            const std::byte* values, std::span<const uint32_t> slots) {
   const uint32_t column = columns_.my_column();
   AnswerProgress& answer = variable.answers[column];
-  if (!active_ || step != active_step_ || dtype != variable.slice_dtype || answer.came != 0 ||
-      answer.due != slots.size()) {
+  if (!active_ || step != active_step_ || dtype != variable.slice_dtype ||
+      slots.size() < answer.came || slots.size() > answer.due) {
     return false;
   }
   const size_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(variable.slice_dtype);
   // Some at once: whoever is told of rows as they come begins with these.
   constexpr size_t kBytesAtOnce = size_t{4} << 10;
   const size_t together = std::max<size_t>(kRowsAhead, kBytesAtOnce / row_bytes);
-  while (answer.came < answer.due) {
-    const Range rows = {answer.came, std::min<uint64_t>(together, answer.due - answer.came)};
+  while (answer.came < slots.size()) {
+    const Range rows = {answer.came, std::min<uint64_t>(together, slots.size() - answer.came)};
     PARALLAX_CHECK(answer.take(rows.first, rows.count));
     put_rows(variable, column, rows, [&](uint64_t i) {
       const uint64_t at = rows.first + i;
@@ -243,11 +255,11 @@ void PullSource::advance_front(PulledVariable& variable) {
   const PulledSlice& only = slices_[variable.first_slice];
   if (only.slice.leaving == nullptr || only.next != 0) return;
   uint32_t front = only.slice.count;
-  for (uint32_t column = 0; column < columns_.count(); ++column) {
-    const AnswerProgress& answer = variable.answers[column];
+  for (uint32_t group = 0; group < variable.answers.size(); ++group) {
+    const AnswerProgress& answer = variable.answers[group];
     if (answer.complete()) continue;
     const uint32_t next =
-        variable.coalescer.group_first(column) + static_cast<uint32_t>(answer.came);
+        variable.coalescer.group_first(group) + static_cast<uint32_t>(answer.came);
     front = std::min(front, variable.coalescer.order()[next]);
   }
   if (front <= variable.filled) return;
@@ -279,7 +291,7 @@ void PullSource::finish() {
   PARALLAX_CHECK(finished());
   for (const uint32_t each : active_variables_) {
     const PulledVariable& variable = *variables_.find(each);
-    if (variable.read_in_place) continue;
+    if (variable.in_tables == RowsInTables::kAll) continue;
     if (variable.by_rows()) {
       fill_in(variable);
     } else if (!variable.table_writes) {

@@ -4,9 +4,10 @@
 // each the next piece of its own answer. Several slices of a variable are asked for as one: a row
 // that more than one of them names travels once. All is here when as much came as was wanted: what
 // it wants nothing of is not in it. Variables whose tables can all be read here it leaves to a
-// TableReader. Of slices on the device of its own table only what others own is asked for, and
-// comes to host memory; then the table writes the slices. The caller's ids and buffers are borrowed
-// from start() to finish(). Part of PullExchange.
+// TableReader, and of others the rows that are in tables of this host. Of slices on the device of
+// its own table only what others own is asked for, and comes to host memory; then the table writes
+// the slices. The caller's ids and buffers are borrowed from start() to finish(). Part of
+// PullExchange.
 #ifndef PARALLAX_SERVER_PULL_SOURCE_H_
 #define PARALLAX_SERVER_PULL_SOURCE_H_
 
@@ -35,16 +36,19 @@ class PullSource {
   PullSlice start_alone(const PullSlice& slice);
   void give_alone(uint32_t* left) const;
   bool active() const { return active_; }
+  // Of the pull under way.
+  std::span<const uint32_t> variables() const { return active_variables_; }
   // That owe this rank values.
   std::vector<uint32_t> missing_leaders() const;
   TableReader& reader() { return reader_; }
   const TableReader& reader() const { return reader_; }
 
   [[nodiscard]] bool on_values_local(uint32_t from, const Section& section);
-  // The same of this rank itself, which leads its column: of a variable of the step's pull all rows
-  // that it wants there, in the order in which it asked, each where `values` has it by slot, of
-  // that type. False: it is not what is due, or of another type. Nobody is told that the pull may
-  // be over: it is asked in every pass, and this is called in front of that, or by a message.
+  // The same of this rank itself, which leads its column: of a variable of the step's pull the
+  // first rows that it wants there, or all, in the order in which it asked, each where `values` has
+  // it by slot, of that type; those that were given before are passed over. False: it is not what
+  // is due, or of another type. Nobody is told that the pull may be over: it is asked in every
+  // pass, and this is called in front of that, or by a message.
   [[nodiscard]] bool take_held(PulledVariable& variable, uint64_t step, uint32_t dtype,
                                const std::byte* values, std::span<const uint32_t> slots);
 
@@ -52,7 +56,8 @@ class PullSource {
   void add(const PullSlice& slice);
   static PullSlice others_of(PulledVariable& variable, const PullSlice& slice, uint32_t before);
   static void give_to_table(const PulledVariable& variable, const PulledSlice& of, uint32_t* left);
-  void read_in_place(const PulledVariable& variable);
+  RowsInTables rows_in_tables(const PulledVariable& variable) const;
+  void read_all(PulledVariable& variable);
   void coalesce(PulledVariable& variable);
   void group(PulledVariable& variable);
   void send_local(PulledVariable& variable);

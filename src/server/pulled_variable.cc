@@ -16,7 +16,7 @@ PulledVariable::PulledVariable(uint32_t number, const Columns& all, const Variab
       master(variable.stored_dtype()),
       on_device(variable.table_memory != PARALLAX_MEMORY_HOST),
       scratch(shared_scratch),
-      places(all.host_count() == 1 ? all.world() : 0),
+      places(all.locals().size()),
       led(all, owned, rows_max, master, shared_scratch, row_codings) {
   lists.codings = row_codings;
 }
@@ -40,8 +40,8 @@ Status PulledVariable::reserve() {
 
 void PulledVariable::lay_out(Arena& memory) {
   const uint32_t width = static_cast<uint32_t>(partition.row_elements());
-  if (by_rows()) coalescer.lay_out(memory, rows_max, columns.count(), scratch);
-  answers = memory.take<AnswerProgress>(columns.count());
+  if (by_rows()) coalescer.lay_out(memory, rows_max, columns.count() + 1, scratch);
+  answers = memory.take<AnswerProgress>(columns.count() + 1);
   led.lay_out(memory);
   if (!owned_by(columns.rank())) return;
   if (on_device && by_rows() && partition.rows_owned(columns.rank()) < partition.rows()) {
@@ -84,14 +84,16 @@ Status PulledVariables::add(uint32_t id, const Columns& columns, const Variable&
 // ---- source
 
 void PulledVariable::expect_answers() {
+  std::fill(answers.begin(), answers.end(), AnswerProgress());
+  if (in_tables == RowsInTables::kAll || (table_writes && !by_rows())) return;
+  if (by_rows()) {
+    for (uint32_t group = 0; group < answers.size(); ++group) {
+      answers[group].due = coalescer.group_count(group);
+    }
+    return;
+  }
   for (uint32_t column = 0; column < columns.count(); ++column) {
     AnswerProgress& answer = answers[column];
-    answer = {};
-    if (read_in_place || (table_writes && !by_rows())) continue;
-    if (by_rows()) {
-      answer.due = coalescer.group_count(column);
-      continue;
-    }
     for (const uint32_t owner : columns.owners(column)) {
       answer.due += partition.range_of(owner).count;
     }

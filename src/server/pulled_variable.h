@@ -83,6 +83,13 @@ struct AskPosition {
   }
 };
 
+// Of a variable's rows, those that a pull copies out of tables where they lie (TableReader).
+enum class RowsInTables : uint8_t {
+  kNone,   // all are asked for by messages
+  kHosts,  // those that ranks of this host own
+  kAll
+};
+
 // One of a pull, among those of its variable.
 struct PulledSlice {
   PullSlice slice;           // what is asked for
@@ -147,9 +154,12 @@ struct PulledVariable {
     return count <= kFewRows ? &lists.few[host * kFewRows] : asked[host].many.data();
   }
 
-  // Source: sets what each leader owes of the pull that begins; its rows are coalesced, or read in
-  // place.
+  // Source: sets what each leader owes of the pull that begins; its rows are grouped, or all are
+  // read in place.
   void expect_answers();
+  // The group of the coalescer whose rows are those of the host's tables.
+  uint32_t tables_group() const { return columns.count(); }
+  AnswerProgress& from_tables() const { return answers[tables_group()]; }
   // Dense. A column's elements are its owners' ranges one after the other: where the `at`-th of
   // them lies in the variable, and how many follow it there. No elements beyond the last.
   Range elements_of_column(uint32_t column, uint64_t at) const;
@@ -165,18 +175,19 @@ struct PulledVariable {
   Arena arena;
   // source
   CoalescedIds coalescer;
-  uint32_t first_slice = 0, last_slice = 0;  // of the pull: PullSource's places
-  uint32_t slice_dtype = 0;                  // what their values travel as
-  uint32_t filled = 0;                       // of the pull's only slice: rows that are there
-  bool read_in_place = false;                // in the pull: TableReader's
-  bool table_writes = false;                 // in the pull: its slices are on_device
-  OthersRows others;                         // none: this rank owns no row, or all
-  std::vector<BufferPlace> places;           // by rank: where its table lies, for who reads it
-  std::span<AnswerProgress> answers;         // by column: of its leader
+  uint32_t first_slice = 0, last_slice = 0;      // of the pull: PullSource's places
+  uint32_t slice_dtype = 0;                      // what their values travel as
+  uint32_t filled = 0;                           // of the pull's only slice: rows that are there
+  RowsInTables in_tables = RowsInTables::kNone;  // of the pull
+  bool table_writes = false;                     // in the pull: its slices are on_device
+  OthersRows others;                             // none: this rank owns no row, or all
+  // By rank of this host: where its table lies, for who reads it.
+  std::vector<BufferPlace> places;
+  std::span<AnswerProgress> answers;  // by column: of its leader; and behind: of the host's tables
   // leader
   LedVariable led;
   std::array<bool, 2> is_known = {};    // by form: the transport knows its rows' memory
-  std::array<uint64_t, 2> pulled = {};  // by step parity: rows asked for
+  std::array<uint64_t, 2> pulled = {};  // by step parity: rows asked for (pulled_rows)
   // owner
   std::vector<Asked> asked;  // by host
   struct Lists {

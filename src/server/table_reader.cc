@@ -21,29 +21,30 @@ struct CopiedRow {
   Convert convert = nullptr;
   uint64_t width = 0, bytes = 0;
 };
-// Rows to one behind the other; zeros for padding, which is null.
-using CopyRows = void (*)(const CopiedRow& row, const std::byte* const* rows, uint32_t count,
-                          std::byte* out);
+// Zeros for padding, which is null.
+using CopyRows = void (*)(const CopiedRow& row, const std::byte* const* rows, std::byte* const* to,
+                          uint32_t count);
 
-void copy_any(const CopiedRow& row, const std::byte* const* rows, uint32_t count, std::byte* out) {
-  for (uint32_t i = 0; i < count; ++i, out += row.bytes) {
+void copy_any(const CopiedRow& row, const std::byte* const* rows, std::byte* const* to,
+              uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
     if (rows[i] == nullptr) {
-      std::memset(out, 0, row.bytes);
+      std::memset(to[i], 0, row.bytes);
     } else {
-      convert_or_copy(row.convert, rows[i], out, row.width, row.bytes / row.width);
+      convert_or_copy(row.convert, rows[i], to[i], row.width, row.bytes / row.width);
     }
   }
 }
 
 // Of a length that the compiler knows: of narrow rows a call for each takes longer than the copy.
 template <size_t kBytes>
-void copy_narrow(const CopiedRow& /*row*/, const std::byte* const* rows, uint32_t count,
-                 std::byte* out) {
-  for (uint32_t i = 0; i < count; ++i, out += kBytes) {
+void copy_narrow(const CopiedRow& /*row*/, const std::byte* const* rows, std::byte* const* to,
+                 uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
     if (rows[i] == nullptr) {
-      std::memset(out, 0, kBytes);
+      std::memset(to[i], 0, kBytes);
     } else {
-      std::memcpy(out, rows[i], kBytes);
+      std::memcpy(to[i], rows[i], kBytes);
     }
   }
 }
@@ -70,31 +71,31 @@ TableReader::TableReader(const Columns& columns, Outbox& outbox, bool used)
     : columns_(columns),
       outbox_(outbox),
       used_(used),
-      current_(reads_host() ? columns.world() : 0),
+      current_(used ? columns.locals().size() : 0),
       shards_(current_.size()) {
-  if (!reads_host()) return;
+  if (!used_) return;
   readings_.reserve(PARALLAX_SLICES_MAX);
-  current_[columns.rank()] = 1;
+  current_[columns.local()] = 1;
 }
 
 TableReader::~TableReader() { outbox_.lending().forget(this); }
 
 void TableReader::reserve(size_t slots) {
-  if (reads_host() && slots <= kTurnBytes) slot_rows_.reserve(slots);
+  if (used_ && slots <= kTurnBytes) slot_rows_.reserve(slots);
 }
 
 // ---- what is known of tables
 
 bool TableReader::current(uint32_t owner, uint64_t step) {
-  if (!reads_host() || step <= current_[owner]) return false;
-  current_[owner] = step;
+  if (!used_ || step <= current_[columns_.local_of(owner)]) return false;
+  current_[columns_.local_of(owner)] = step;
   begin();
   return true;
 }
 
 bool TableReader::on_place(uint32_t from, PulledVariable* variable, const Section& section) {
   BufferPlace place;
-  if (!reads_host() || from == columns_.rank() || variable == nullptr || !variable->by_rows() ||
+  if (!used_ || from == columns_.rank() || variable == nullptr || !variable->by_rows() ||
       !variable->owned_by(from) || section.header.encoding != Encoding::kBytes ||
       section.payload.size() != sizeof place) {
     return false;
@@ -102,7 +103,7 @@ bool TableReader::on_place(uint32_t from, PulledVariable* variable, const Sectio
   std::memcpy(&place, section.payload.data(), sizeof place);
   if (place.buffer == 0 || place.offset % kArenaAlignmentBytes != 0) return false;
   // The last one counts: of a variable that was mirrored in between there was another.
-  variable->places[from] = place;
+  variable->places[columns_.local_of(from)] = place;
   return true;
 }
 
@@ -112,7 +113,7 @@ const std::byte* TableReader::find(const PulledVariable& variable, uint32_t owne
     const Table* const table = variable.table;
     return table == nullptr || table->store() != nullptr ? nullptr : table->array(0).data();
   }
-  const BufferPlace& place = variable.places[owner];
+  const BufferPlace& place = variable.places[columns_.local_of(owner)];
   if (place.buffer == 0) return nullptr;
   const uint64_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(variable.master);
   const uint64_t bytes = kArenaAlignmentBytes + variable.partition.rows_owned(owner) * row_bytes;
@@ -120,7 +121,7 @@ const std::byte* TableReader::find(const PulledVariable& variable, uint32_t owne
 }
 
 bool TableReader::reads(const PulledVariable& variable) const {
-  if (!reads_host() || !variable.by_rows()) return false;
+  if (!used_ || !variable.by_rows()) return false;
   const std::vector<uint32_t>& ranks = columns_.locals();
   return std::all_of(ranks.begin(), ranks.end(), [&](uint32_t rank) {
     return !variable.owned_by(rank) || find(variable, rank) != nullptr;
@@ -130,7 +131,7 @@ bool TableReader::reads(const PulledVariable& variable) const {
 bool TableReader::is_current(const PulledVariable& variable) const {
   const std::vector<uint32_t>& ranks = columns_.locals();
   return std::all_of(ranks.begin(), ranks.end(), [&](uint32_t rank) {
-    return current_[rank] >= step_ || !variable.owned_by(rank);
+    return current_[columns_.local_of(rank)] >= step_ || !variable.owned_by(rank);
   });
 }
 
@@ -143,8 +144,16 @@ void TableReader::start(uint64_t step) {
   row_ = 0;
 }
 
-void TableReader::add(const PulledVariable& variable, const PullSlice& slice, uint32_t before) {
-  if (slice.count > 0) readings_.push_back({&variable, &slice, before});
+void TableReader::add(PulledVariable& variable, const PulledSlice& slice) {
+  const uint32_t count = slice.slice.count;
+  if (count > 0) readings_.push_back({.variable = &variable, .slice = &slice, .count = count});
+}
+
+void TableReader::add_hosts_rows(PulledVariable& variable, const PulledSlice* slices) {
+  readings_.push_back({.variable = &variable,
+                       .slice = &slices[variable.first_slice],
+                       .all = slices,
+                       .count = variable.coalescer.group_count(variable.tables_group())});
 }
 
 void TableReader::begin() {
@@ -154,7 +163,8 @@ void TableReader::begin() {
 void TableReader::add_missing(std::vector<uint32_t>* owners) const {
   if (finished()) return;
   for (const uint32_t rank : columns_.locals()) {
-    if (current_[rank] < step_ && readings_[at_].variable->owned_by(rank)) owners->push_back(rank);
+    if (current_[columns_.local_of(rank)] < step_ && readings_[at_].variable->owned_by(rank))
+      owners->push_back(rank);
   }
 }
 
@@ -166,17 +176,21 @@ bool TableReader::read_lent() {
     const Found found = find_shards(*reading.variable);
     if (found != Found::kAll) return found == Found::kBeingWritten;
     const uint64_t row_bytes =
-        reading.variable->partition.row_elements() * bytes_of_dtype(reading.slice->dtype);
-    const auto count = static_cast<uint32_t>(std::min<uint64_t>(
-        reading.slice->count - row_, std::max<uint64_t>(1, left_bytes / row_bytes)));
+        reading.variable->partition.row_elements() * bytes_of_dtype(reading.slice->slice.dtype);
+    const auto count = static_cast<uint32_t>(
+        std::min<uint64_t>(reading.count - row_, std::max<uint64_t>(1, left_bytes / row_bytes)));
     const uint64_t read_bytes = copy(reading, count);
     if (!meant()) return false;
     if (!unchanged()) return true;
     outbox_.lending().count_read(read_bytes);
     left_bytes -= std::min(left_bytes, count * row_bytes);
-    tell_there(reading.slice->leaving, row_, count);
+    if (reading.all != nullptr) {
+      PARALLAX_CHECK(reading.variable->from_tables().take(row_, count));
+    } else {
+      tell_there(reading.slice->slice.leaving, row_, count);
+    }
     row_ += count;
-    if (row_ < reading.slice->count) continue;
+    if (row_ < reading.count) continue;
     ++at_;
     row_ = 0;
   }
@@ -185,7 +199,7 @@ bool TableReader::read_lent() {
 
 TableReader::Found TableReader::find_shards(const PulledVariable& variable) {
   for (const uint32_t rank : columns_.locals()) {
-    Shard& shard = shards_[rank];
+    Shard& shard = shards_[columns_.local_of(rank)];
     shard = {};
     if (!variable.owned_by(rank)) continue;
     const std::byte* const there = find(variable, rank);
@@ -215,8 +229,9 @@ bool TableReader::unchanged() const {
 }
 
 bool TableReader::meant() const {
-  for (uint32_t rank = 0; rank < shards_.size(); ++rank) {
-    if (shards_[rank].mark != nullptr && !outbox_.lending().was_meant(rank)) return false;
+  for (const uint32_t rank : columns_.locals()) {
+    const TableMark* const mark = shards_[columns_.local_of(rank)].mark;
+    if (mark != nullptr && !outbox_.lending().was_meant(rank)) return false;
   }
   return true;
 }
@@ -224,7 +239,8 @@ bool TableReader::meant() const {
 // ---- rows
 
 TableReader::SlotRows TableReader::rows_of(const SlotMap::Slot& slot, uint64_t row_bytes) const {
-  const std::byte* const values = shards_[slot.owner].values;
+  if (columns_.host_of(slot.owner) != columns_.host()) return {};
+  const std::byte* const values = shards_[columns_.local_of(slot.owner)].values;
   // One that is of no row has no table either.
   return {.first = values == nullptr ? nullptr : values + slot.place * row_bytes,
           .stride_bytes = slot.owner_slots * row_bytes,
@@ -237,54 +253,83 @@ uint64_t TableReader::copy(const Reading& reading, uint32_t count) {
   const std::span<const SlotMap::Slot> slots = variable.partition.slots();
   // Slots are few, unless a setting says otherwise.
   if (slots.size() > std::min<size_t>(count, slot_rows_.capacity())) {
-    return copy_rows(reading, count,
-                     [&](uint32_t slot) { return rows_of(slots[slot], row_bytes); });
+    return copy_wanted(reading, count,
+                       [&](uint32_t slot) { return rows_of(slots[slot], row_bytes); });
   }
   slot_rows_.resize(slots.size());
   for (size_t slot = 0; slot < slots.size(); ++slot) {
     slot_rows_[slot] = rows_of(slots[slot], row_bytes);
   }
-  return copy_rows(reading, count, [all = slot_rows_.data()](uint32_t slot) -> const SlotRows& {
+  return copy_wanted(reading, count, [all = slot_rows_.data()](uint32_t slot) -> const SlotRows& {
     return all[slot];
   });
 }
 
 template <typename RowsOf>
-uint64_t TableReader::copy_rows(const Reading& reading, uint32_t count, RowsOf rows_of_slot) const {
+uint64_t TableReader::copy_wanted(const Reading& reading, uint32_t count,
+                                  RowsOf rows_of_slot) const {
+  const PulledVariable& variable = *reading.variable;
+  const CoalescedIds& coalesced = variable.coalescer;
+  const uint64_t out_bytes =
+      variable.partition.row_elements() * bytes_of_dtype(reading.slice->slice.dtype);
+  if (reading.all == nullptr) {
+    std::byte* const out = reading.slice->slice.values + row_ * out_bytes;
+    const uint32_t* const uniques = coalesced.uniques() + reading.slice->before + row_;
+    const uint32_t* const row_keys = coalesced.unique_row_keys();
+    return copy_rows(reading, count, rows_of_slot, [=](uint32_t i) -> WantedRow {
+      const uint32_t unique = uniques[i];
+      return {unique == kNoSlot ? kNoSlot : row_keys[unique], out + i * out_bytes};
+    });
+  }
+  const uint32_t first = coalesced.group_first(variable.tables_group()) + row_;
+  const uint32_t* const row_keys = coalesced.row_keys() + first;
+  const uint32_t* const order = coalesced.order() + first;
+  // They ascend: the next one is of the same slice, or of one behind it.
+  const PulledSlice* into = reading.slice;
+  return copy_rows(reading, count, rows_of_slot, [=](uint32_t i) mutable -> WantedRow {
+    while (order[i] - into->before >= into->slice.count) into = &reading.all[into->next];
+    return {row_keys[i], into->slice.values + (order[i] - into->before) * out_bytes};
+  });
+}
+
+template <typename RowsOf, typename Wanted>
+uint64_t TableReader::copy_rows(const Reading& reading, uint32_t count, RowsOf rows_of_slot,
+                                Wanted wanted) const {
   const PulledVariable& variable = *reading.variable;
   const Partition& partition = variable.partition;
   const uint64_t width = partition.row_elements();
   const uint64_t from_bytes = width * bytes_of_dtype(variable.master);
-  const CopiedRow row = {.convert = converter(variable.master, reading.slice->dtype),
+  const CopiedRow row = {.convert = converter(variable.master, reading.slice->slice.dtype),
                          .width = width,
-                         .bytes = width * bytes_of_dtype(reading.slice->dtype)};
+                         .bytes = width * bytes_of_dtype(reading.slice->slice.dtype)};
   const CopyRows copy_some = copy_of(row);
-  std::byte* out = reading.slice->values + row_ * row.bytes;
-  const uint32_t* const uniques = variable.coalescer.uniques() + reading.before + row_;
-  const uint32_t* const row_keys = variable.coalescer.unique_row_keys();
   uint64_t others_rows = 0;
-  const auto find = [&](uint32_t first, std::array<const std::byte*, kRowsTogether>& rows) {
+  struct Found {
+    std::array<const std::byte*, kRowsTogether> rows;
+    std::array<std::byte*, kRowsTogether> to;
+  };
+  const auto find = [&](uint32_t first, Found& found) {
     const uint32_t together = std::min(count - first, kRowsTogether);
     for (uint32_t i = 0; i < together; ++i) {
-      rows[i] = nullptr;
-      const uint32_t unique = uniques[first + i];
-      if (unique == kNoSlot) continue;
-      const Partition::SlotTurn at = partition.turn_of(row_keys[unique]);
+      const WantedRow each = wanted(first + i);
+      found.to[i] = each.to;
+      found.rows[i] = nullptr;
+      if (each.row_key == kNoSlot) continue;
+      const Partition::SlotTurn at = partition.turn_of(each.row_key);
       const SlotRows& of_slot = rows_of_slot(at.slot);
-      rows[i] = of_slot.first + at.turn * of_slot.stride_bytes;
-      prefetch_row(rows[i], from_bytes);
+      found.rows[i] = of_slot.first + at.turn * of_slot.stride_bytes;
+      prefetch_row(found.rows[i], from_bytes);
       others_rows += of_slot.from_others;
     }
   };
   // The next ones are asked of the memory before these are copied.
-  std::array<std::array<const std::byte*, kRowsTogether>, 2> rows = {};
+  std::array<Found, 2> rows;
   find(0, rows[0]);
   for (uint32_t done = 0; done < count; done += kRowsTogether) {
     const uint32_t turn = done / kRowsTogether;
     if (count - done > kRowsTogether) find(done + kRowsTogether, rows[(turn + 1) % 2]);
     const uint32_t together = std::min(count - done, kRowsTogether);
-    copy_some(row, rows[turn % 2].data(), together, out);
-    out += together * row.bytes;
+    copy_some(row, rows[turn % 2].rows.data(), rows[turn % 2].to.data(), together);
   }
   return others_rows * from_bytes;
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // TableReader: rows of a pull that are copied out of their owners' tables where they lie, without
 // a message: this rank's own table, and those of the ranks of its host that let it read theirs
-// (TableMemory). For variables all of whose owners are such; nothing is asked for. Which row a
-// token is of the variable's coalescer knows already.
+// (TableMemory). For variables of which every owner of this host is such. Where all are of this
+// host, whole slices are copied, a token after the other; else each distinct row that the host
+// owns, once, and the others are asked for. Which row a token is of the variable's coalescer knows
+// already.
 //
 // Versions. An owner says with each step that it has applied that its tables are as the pulls of
 // the next one read them (kTablesCurrent). They stay so until this rank has all that it pulls in
@@ -32,7 +34,7 @@ class TableReader final : public LentReader {
   TableReader(const TableReader&) = delete;
   TableReader& operator=(const TableReader&) = delete;
 
-  // A variable with so many slots may be read.
+  // A variable with so many slots may be read. To be called before it is.
   void reserve(size_t slots);
   // An owner, who may be this rank, lets tables be read by pulls of `step`. False: it said so
   // before.
@@ -41,15 +43,19 @@ class TableReader final : public LentReader {
   [[nodiscard]] bool on_place(uint32_t from, PulledVariable* variable, const Section& section);
 
   // That one, who said so of the step before, has applied this one.
-  bool has_applied(uint32_t owner, uint64_t step) const { return current_[owner] > step; }
+  bool has_applied(uint32_t owner, uint64_t step) const {
+    return current_[columns_.local_of(owner)] > step;
+  }
 
-  // All tables of the variable can be read here, now or later in this step.
+  // All tables of the variable that are of this host can be read here, now or later in this step.
   bool reads(const PulledVariable& variable) const;
   // A pull begins. Slices, which stay where they are until it is finished, of variables that are
-  // read here, whose ids are coalesced: `before` are those of the variable's earlier slices. And
-  // then all that there are.
+  // read here, whose ids are coalesced; or, grouped, the rows that are this host's
+  // (tables_group()), for all slices of a variable, which are among `slices`. And then all that
+  // there are.
   void start(uint64_t step);
-  void add(const PulledVariable& variable, const PullSlice& slice, uint32_t before);
+  void add(PulledVariable& variable, const PulledSlice& slice);
+  void add_hosts_rows(PulledVariable& variable, const PulledSlice* slices);
   void begin();
   bool finished() const { return at_ == readings_.size(); }
   // Those whose tables are not current yet.
@@ -59,15 +65,21 @@ class TableReader final : public LentReader {
 
  private:
   struct Reading {
-    const PulledVariable* variable = nullptr;
-    const PullSlice* slice = nullptr;
-    uint32_t before = 0;
+    PulledVariable* variable = nullptr;
+    const PulledSlice* slice = nullptr;  // the first
+    const PulledSlice* all = nullptr;    // of the host's rows: where the next slices are found
+    uint32_t count = 0;                  // rows
   };
   // An owner's table, for a turn.
   struct Shard {
     const std::byte* values = nullptr;
     const TableMark* mark = nullptr;  // null: this rank's own, or one that owns nothing
     uint32_t seen = 0;
+  };
+  // A row that is wanted, and where. kNoSlot: padding.
+  struct WantedRow {
+    uint32_t row_key = kNoSlot;
+    std::byte* to = nullptr;
   };
   // A slot's rows, for a turn: where the first lies, and how far the next one is from each.
   struct SlotRows {
@@ -76,28 +88,30 @@ class TableReader final : public LentReader {
     uint64_t from_others = 0;  // 1: another rank's
   };
 
-  bool reads_host() const { return used_ && columns_.host_count() == 1; }
   bool is_current(const PulledVariable& variable) const;
   const std::byte* find(const PulledVariable& variable, uint32_t owner) const;
   enum class Found : uint8_t { kAll, kBeingWritten, kGone };
   Found find_shards(const PulledVariable& variable);
   bool unchanged() const;
   bool meant() const;
-  // Copies rows [row_, row_ + count) of the slice; how many bytes of other ranks'.
+  // Copies rows [row_, row_ + count) of it; how many bytes of other ranks'.
   uint64_t copy(const Reading& reading, uint32_t count);
   SlotRows rows_of(const SlotMap::Slot& slot, uint64_t row_bytes) const;
   template <typename RowsOf>
-  uint64_t copy_rows(const Reading& reading, uint32_t count, RowsOf rows_of_slot) const;
+  uint64_t copy_wanted(const Reading& reading, uint32_t count, RowsOf rows_of_slot) const;
+  template <typename RowsOf, typename Wanted>
+  uint64_t copy_rows(const Reading& reading, uint32_t count, RowsOf rows_of_slot,
+                     Wanted wanted) const;
 
   const Columns& columns_;
   Outbox& outbox_;
   const bool used_;
-  std::vector<uint64_t> current_;  // by rank: the step that may read its tables
+  std::vector<uint64_t> current_;  // by rank of the host: the step that may read its tables
   uint64_t step_ = 0;
   std::vector<Reading> readings_;
   size_t at_ = 0;                    // the reading under way
   uint32_t row_ = 0;                 // its next row
-  std::vector<Shard> shards_;        // by rank
+  std::vector<Shard> shards_;        // by rank of the host
   std::vector<SlotRows> slot_rows_;  // of the reading under way, where they are few
 };
 

@@ -319,6 +319,34 @@ TEST(RowAccumulator, JoinedRowsAreBoundedAsSentOnesAre) {
   EXPECT_FALSE(accumulator.spend(0, 0)) << "it has ended";
 }
 
+// Given rows that their only source gives once each: expect them to stay, in its order.
+TEST(RowAccumulator, DistinctRowsAreNotLookedUp) {
+  Arena arena;
+  RowAccumulator accumulator;
+  reserve(&arena, &accumulator,
+          RowAccumulatorOptions{
+              .rows_max = 4, .source_rows_max = 4, .row_elements = 1, .rows_stay = true});
+  for (const bool again : {false, true}) {
+    accumulator.clear();
+    const std::array<float, 3> numbers = {10, 20, 30};
+    std::vector<const std::byte*> rows;
+    for (const float& each : numbers) rows.push_back(reinterpret_cast<const std::byte*>(&each));
+    const std::vector<uint32_t> row_keys = {7, 3, 5};
+    ASSERT_TRUE(accumulator.spend(0, 3));
+    accumulator.join_distinct(std::span(row_keys).first(2), rows.data());
+    accumulator.join_distinct(std::span(row_keys).last(1), rows.data() + 2);
+    accumulator.end(0);
+    ASSERT_EQ(accumulator.row_count(), 3u) << again;
+    EXPECT_EQ(accumulator.index(), nullptr);
+    for (uint32_t slot = 0; slot < 3; ++slot) {
+      EXPECT_EQ(accumulator.row_keys()[slot], row_keys[slot]);
+      EXPECT_EQ(accumulator.row(slot), rows[slot]);
+    }
+  }
+  accumulator.clear();
+  EXPECT_NE(accumulator.index(), nullptr);
+}
+
 INSTANTIATE_TEST_SUITE_P(Both, RowAccumulatorTest, testing::Bool());
 
 TEST(RowAccumulator, StartsFromPlusZeroAndKeepsNan) {

@@ -56,6 +56,9 @@ Candidate by_census(Candidate candidate, Method method) {
 Candidate allgatherv_by_census() { return by_census(allgatherv(), Method::kAllgatherv); }
 Candidate reduce_rows_by_census() { return by_census(reduce_rows(), Method::kReduceRows); }
 Candidate push_pull_rows_by_census() { return by_census(push_pull_rows(), Method::kPushPull); }
+Candidate push_pull_rows_uneven_by_census() {
+  return with_uneven_owners(push_pull_rows_by_census());
+}
 Candidate reduce_rows_uneven_by_census() {
   return by_census(reduce_rows_uneven(), Method::kReduceRows);
 }
@@ -63,6 +66,7 @@ Candidate reduce_rows_uneven_by_census() {
 CONFORM_EXCHANGE(allgatherv, allgatherv)
 CONFORM_EXCHANGE(reduce_rows, reduce_rows)
 CONFORM_EXCHANGE(push_pull_rows, push_pull_rows)
+CONFORM_EXCHANGE(push_pull_rows_uneven_by_census, push_pull_rows_uneven_by_census)
 CONFORM_EXCHANGE(allgatherv_by_census, allgatherv_by_census)
 CONFORM_EXCHANGE(reduce_rows_by_census, reduce_rows_by_census)
 CONFORM_EXCHANGE(push_pull_rows_by_census, push_pull_rows_by_census)

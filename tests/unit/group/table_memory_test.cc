@@ -148,7 +148,7 @@ TEST_F(TableMemoryTest, InitialValuesOfALargeTable) {
 }
 
 TEST_F(TableMemoryTest, NobodyElseReadsTheseTables) {
-  for (const std::vector<uint32_t>& hosts : {std::vector<uint32_t>{0}, {0, 1}, {0, 0, 1}}) {
+  for (const std::vector<uint32_t>& hosts : {std::vector<uint32_t>{0}, {0, 1}, {0, 1, 1}}) {
     start(hosts);
     EXPECT_FALSE(is_shared(add(kSmallRows)));
     EXPECT_EQ(shared().size(), 0u);

@@ -42,51 +42,6 @@ TEST_F(OutboxTest, DenseSendsAreCutAtTheGrain) {
   }
 }
 
-// Given rows in any order, expect each with its row key, whole.
-TEST_F(OutboxTest, RowsGoWithKeysAndFromWhereTheyLie) {
-  for (const uint32_t width : {1u, 3u, 300u, 900u}) {
-    constexpr uint32_t kCount = 40;
-    std::vector<uint32_t> row_keys(kCount), order(kCount);
-    std::vector<float> values(kCount * width);
-    for (uint32_t i = 0; i < kCount; ++i) {
-      row_keys[i] = 1000 + i;
-      order[i] = kCount - 1 - i;
-    }
-    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
-    for (const Encoding encoding : {Encoding::kRows, Encoding::kValues, Encoding::kIds}) {
-      Send send;
-      send.header.kind = SectionKind::kHostReduce;
-      send.header.encoding = encoding;
-      send.rows = {.row_keys = encoding == Encoding::kValues ? nullptr : row_keys.data(),
-                   .values = encoding == Encoding::kIds ? nullptr : bytes_of(values),
-                   .order = order.data(),
-                   .row_elements = width};
-      send.count = kCount;
-      outbox_.add(1, send);
-      uint32_t item = 0;
-      for (const Got& got : flush(1)) {
-        ASSERT_EQ(got.header.first, item);
-        std::span<const std::byte> payload = got.payload;
-        std::vector<uint32_t> got_row_keys;
-        if (encoding != Encoding::kValues) {
-          got_row_keys = values_of<uint32_t>(payload.first(got.header.count * 4));
-          payload = payload.subspan(got.header.count * 4);
-        }
-        const auto rows = values_of<float>(payload);
-        ASSERT_EQ(rows.size(), encoding == Encoding::kIds ? 0 : got.header.count * width);
-        for (uint32_t i = 0; i < got.header.count; ++i, ++item) {
-          ASSERT_TRUE(got_row_keys.empty() || got_row_keys[i] == row_keys[item]);
-          const uint32_t slot = order[item];
-          for (uint32_t c = 0; c < width && !rows.empty(); ++c) {
-            ASSERT_EQ(rows[i * width + c], values[slot * width + c]);
-          }
-        }
-      }
-      ASSERT_EQ(item, kCount) << width;
-    }
-  }
-}
-
 // Given bytes that are to be whole behind so much that a part of them would fit, expect them in the
 // next message.
 TEST_F(OutboxTest, WholeBytesAreNotCut) {

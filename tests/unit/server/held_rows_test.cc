@@ -54,6 +54,44 @@ TEST(HeldRows, ARowIsTakenOnceAndThenHere) {
   EXPECT_FALSE(held.rows.here(anew)) << "nothing is left of what was before";
 }
 
+// Given distinct rows that were taken all at once, and moved: expect each to be found where it is,
+// others not, and those that are kept to stay.
+TEST(HeldRows, WhatIsTakenAtOnceIsFound) {
+  Held held(6);
+  EXPECT_TRUE(held.rows.empty());
+  const std::vector<uint32_t> row_keys = {40, 10, 30, 20};
+  held.rows.take_all(row_keys);
+  EXPECT_FALSE(held.rows.empty());
+  for (uint32_t slot = 0; slot < 4; ++slot) {
+    EXPECT_EQ(held.rows.row_key(slot), row_keys[slot]);
+    EXPECT_FALSE(held.rows.here(slot));
+    held.rows.move(row_keys[3 - slot], slot);
+    held.put(slot, row_keys[3 - slot]);
+  }
+  bool taken = false;
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t slot = held.rows.find_or_take(row_keys[i], &taken);
+    EXPECT_FALSE(taken);
+    EXPECT_EQ(slot, 3 - i);
+    EXPECT_EQ(held.value(slot), row_keys[i]);
+  }
+  EXPECT_EQ(held.rows.find_or_take(50, &taken), 4u);
+  EXPECT_TRUE(taken);
+  held.rows.clear();
+  held.rows.take_all(row_keys);
+  held.put(1, 10);
+  held.rows.begin_forgetting();
+  held.rows.keep(1);
+  held.rows.end_forgetting();
+  EXPECT_EQ(held.rows.find_or_take(10, &taken), 1u);
+  EXPECT_FALSE(taken);
+  held.rows.find_or_take(40, &taken);
+  EXPECT_TRUE(taken) << "it was forgotten";
+  held.rows.clear();
+  held.rows.find_or_take(30, &taken);
+  EXPECT_TRUE(taken);
+}
+
 // Receive values in the order in which their rows were asked for, of two owners in turns.
 TEST(HeldRows, AQueueKeepsItsOrder) {
   Held held(20);

@@ -39,14 +39,16 @@ inline std::vector<int64_t> range_of_ids(int64_t first, int64_t count) {
 // Counts what is delivered of a kind.
 struct Counts {
   explicit Counts(PullJob& job, SectionKind kind) {
-    job.tap = [this, kind](uint32_t, uint32_t, const Section& section) {
+    job.tap = [this, kind, &columns = job.columns(0)](uint32_t to, uint32_t from,
+                                                      const Section& section) {
       if (section.header.kind != kind) return;
       ++sections;
+      if (columns.host_of(to) != columns.host_of(from)) between_hosts += section.header.count;
       items += section.header.count;
       sections_by_dtype[section.header.flags >> kSectionDtypeShift] += 1;
     };
   }
-  uint64_t sections = 0, items = 0;
+  uint64_t sections = 0, items = 0, between_hosts = 0;
   std::array<uint64_t, 16> sections_by_dtype = {};
 };
 

@@ -88,22 +88,22 @@ class PullGarbage : public testing::Test {
     return header;
   }
 
-  // Rows of rank 0's column are asked for by rank 0, of two owners, which have not answered: four
+  // Rows of rank 0's column are asked for by rank 1, of two owners, which have not answered: four
   // rows of rank 0, two of rank 3.
   void ask() {
     begin();
     std::vector<uint32_t> row_keys = owned_by(0, 4);
     const std::vector<uint32_t> more = owned_by(3, 2);
     row_keys.insert(row_keys.end(), more.begin(), more.end());
-    ASSERT_TRUE(receive_ids(0, 0, ids_header(SectionKind::kPullLocal, 6), row_keys));
-    ASSERT_TRUE(receive(0, 0, end_header(), {}));
+    ASSERT_TRUE(receive_ids(0, 1, ids_header(SectionKind::kPullLocal, 6), row_keys));
+    ASSERT_TRUE(receive(0, 1, end_header(), {}));
   }
   void ask_dense() {
     begin();
     SectionHeader header{.kind = SectionKind::kPullLocal, .tag = kDense};
     header.step = 1;
-    ASSERT_TRUE(receive(0, 0, header, {}));
-    ASSERT_TRUE(receive(0, 0, end_header(), {}));
+    ASSERT_TRUE(receive(0, 1, header, {}));
+    ASSERT_TRUE(receive(0, 1, end_header(), {}));
   }
   Range range_of(uint32_t owner) const { return job_->partition(kDense).range_of(owner); }
 

@@ -56,7 +56,7 @@ TEST(PulledVariable, MemoryIsThatOfItsParts) {
     const PulledVariable& pulled = rank.pulled;
     EXPECT_EQ(pulled.arena.used_bytes(),
               PulledVariable::needed_bytes(rank.columns, rank.variable, rank.partition));
-    EXPECT_EQ(pulled.answers.size(), rank.columns.count());
+    EXPECT_EQ(pulled.answers.size(), rank.columns.count() + 1) << "and of the host's tables";
     EXPECT_EQ(pulled.asked.empty(), !pulled.owned_by(rank.columns.rank()));
     if (!pulled.by_rows()) return;
     for (uint32_t host = 0; host < pulled.asked.size(); ++host) {

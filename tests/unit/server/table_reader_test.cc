@@ -175,13 +175,58 @@ TEST_F(TableReaderTest, WhatIsNotMappedIsAskedFor) {
   EXPECT_GT(asked_, 0u);
 }
 
-// Given several hosts: expect nobody to be told of tables, nor to listen to who tells.
-TEST_F(TableReaderTest, OfSeveralHostsNoTableIsRead) {
-  start_shared({0, 0, 1, 1});
+// Given several hosts, of as many ranks or not: expect each rank to read what its host owns, and to
+// ask for the rest, whatever rows it names how often; and nobody to be told of other hosts' tables.
+TEST_F(TableReaderTest, OfSeveralHostsThoseOfOnesOwnAreRead) {
+  for (const std::vector<uint32_t>& hosts :
+       std::vector<std::vector<uint32_t>>{{0, 1}, {0, 0, 1, 1}, {0, 0, 0, 1, 1}, {0, 1, 1, 2}}) {
+    start_shared(hosts);
+    Counts told(*job_, SectionKind::kTablePlace);
+    begin_step_2();
+    EXPECT_EQ(told.between_hosts, 0u);
+    Counts asks(*job_, SectionKind::kPullHost);
+    const std::vector<int64_t> ids = {5, 59, 5, -1, 0, 0, -1, 5, 17, 18, 19};
+    std::vector<const Pull*> pulls;
+    for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
+      pulls.push_back(&job_->pull(rank, 2,
+                                  {{kEmbedding, ids},
+                                   {kCounts, {19, 0, 19, -1, 2}, PARALLAX_I64},
+                                   {kEmbedding, {7, 5, 1}},
+                                   Wish::whole(kWide)}));
+    }
+    settle();
+    for (const Pull* pull : pulls) job_->expect_values(*pull);
+    uint64_t read_bytes = 0;  // of neighbours
+    for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
+      read_bytes += job_->network().outbox(rank).lending().counts().read_bytes;
+    }
+    EXPECT_EQ(read_bytes > 0, hosts.size() > 2);
+    EXPECT_EQ(asks.between_hosts, asks.items) << "of rows nobody asks on the own host";
+    EXPECT_GT(asks.items, 0u);
+  }
+}
+
+// Given an owner of this host that has not applied the step before, while those of others have:
+// expect the pull to wait for it and to name it, and what has come meanwhile to be told of as it
+// is, without rows that are not there.
+TEST_F(TableReaderTest, RowsOfOthersComeBeforeThoseOfTheHost) {
+  start_shared({0, 0, 1});
   begin_step_2();
-  EXPECT_EQ(told_, 0u);
-  const Section current = {{.kind = SectionKind::kTablesCurrent, .tag = UINT32_MAX, .step = 3}, {}};
-  EXPECT_FALSE(job_->exchange(0).on_tables(1, current, false));
+  job_->end_all(2);
+  settle();
+  for (const uint32_t rank : {0u, 2u}) job_->commit(rank, 2);
+  const Pull& pull = job_->pull(0, 3, {{kEmbedding, range_of_ids(0, 16)}});
+  settle();
+  EXPECT_FALSE(pull.done);
+  EXPECT_EQ(job_->exchange(0).missing_ranks(), (std::vector<uint32_t>{1}));
+  const Partition& partition = job_->partition(kEmbedding);
+  for (uint32_t i = 0; i < 16; ++i) {
+    const uint32_t owner = partition.owner_of(partition.row_key_of(i));
+    EXPECT_FALSE(owner == 1 && pull.wishes[0].there[i]) << i;
+  }
+  job_->commit(1, 2);
+  settle();
+  job_->expect_values(pull);
 }
 
 // Receive what does not fit of a neighbour.
