@@ -91,7 +91,7 @@ struct ExchangeOptions {
   const RoundNames* rounds = nullptr;
   // Of rows: who uses an owner's part reads rows where they lie (ReducedGradient::places), as long
   // as staging->readable(). Nothing else is made of that part than a step of its table. Where hosts
-  // are several it is the exchange's own matter.
+  // are several only what lies in this rank's own memory stays, and the exchange sees to that.
   bool rows_stay = false;
   // Of rows that are pushed to their owners: what was pulled of them in the step, which outlives
   // the exchange. Null: nothing is known of that, and all row keys are sent.

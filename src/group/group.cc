@@ -36,7 +36,7 @@ Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Com
       entries_(std::make_unique<Entries>(columns_, options_.boards ? outbox.boards() : nullptr)),
       staging_(std::make_unique<HostStaging>(columns_, outbox.lending())),
       scratch_(std::make_unique<RowScratch>()),
-      table_memory_(columns_, outbox.lending()),
+      table_memory_(columns_, outbox.lending(), options_.staleness == 0),
       pulls_(columns_, outbox, options_.early_bytes_min, options_.staleness, scratch_.get()) {}
 
 std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Method method) const {

@@ -12,8 +12,8 @@ TableMemory::~TableMemory() {
 }
 
 bool TableMemory::is_read_by_neighbours(const Table& table) const {
-  return lending_.may_share() && columns_.locals().size() > 1 && table.sharded() &&
-         table.partition().ids_declared() && table.device() == nullptr;
+  return read_ && lending_.may_share() && table.sharded() && table.partition().ids_declared() &&
+         table.device() == nullptr;
 }
 
 Status TableMemory::reserve(Table& table) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TableMemory: where the tables of a rank lie. A shard of rows that only ranks of this host pull
-// lies in memory that they map to read (Lending), so that a pull is a copy out of it
+// TableMemory: where the tables of a rank lie. A shard of rows lies in memory that the ranks of
+// this host map to read (Lending), so that what they pull of it is a copy out of it
 // (server/table_reader.h): a large one in pages of its own, small ones together, since each such
 // memory takes a descriptor here and a mapping in every neighbour. What the kernel or a bound
 // refuses is memory like any other, and pulled by messages. Engine's owner only; nothing blocks.
@@ -21,8 +21,9 @@ namespace parallax {
 
 class TableMemory {
  public:
-  // Both outlive this object.
-  TableMemory(const Columns& columns, Lending& lending) : columns_(columns), lending_(lending) {}
+  // Both outlive this object. `read`: neighbours read tables, if there are any.
+  TableMemory(const Columns& columns, Lending& lending, bool read = true)
+      : columns_(columns), lending_(lending), read_(read && columns.locals().size() > 1) {}
   // Before the tables go, whose memory nobody looks at from then on.
   ~TableMemory();
   TableMemory(const TableMemory&) = delete;
@@ -55,6 +56,7 @@ class TableMemory {
 
   const Columns& columns_;
   Lending& lending_;
+  const bool read_;
   std::vector<const void*> own_;  // where those with pages of their own lie
   std::vector<Pool> pools_;       // the last one has room
 };

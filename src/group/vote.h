@@ -28,7 +28,7 @@ inline constexpr uint32_t kNoVariable = UINT32_MAX;
 struct RowCounts {
   uint64_t touched = 0;     // coalesced rows, summed over hosts
   uint64_t union_rows = 0;  // distinct rows over all hosts
-  uint64_t pulled = 0;      // distinct pulled rows, summed over hosts
+  uint64_t pulled = 0;      // distinct pulled rows, of several hosts those of others; summed
 };
 
 // What every rank must say alike, with one rank that said it.

@@ -110,7 +110,8 @@ struct VariableFacts {
   double touched_rows_per_host = 0;  // s: distinct rows a host has gradients for; until that is
                                      // measured as many as it may have
   double union_rows = 0;             // u: distinct rows over all hosts
-  double pulled_rows_per_host = 0;   // t: distinct rows a host pulls, by messages
+  double pulled_rows_per_host = 0;   // t: distinct rows a host pulls by messages; of several hosts
+                                     // as far as those of others tell (PlanControl::settle)
   // parallax_placement_t, parallax_method_t: what the planner may not choose; 0: it may.
   uint32_t placement_pin = PARALLAX_PLACEMENT_AUTO, method_pin = PARALLAX_METHOD_AUTO;
   Ceiling ceiling = {};

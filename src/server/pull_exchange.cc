@@ -45,7 +45,7 @@ const CoalescedIds* PullExchange::pulled_ids(uint32_t variable) const {
 
 bool PullExchange::reads_tables(uint32_t variable) const {
   const PulledVariable* const found = variables_.find(variable);
-  return found != nullptr && source_.reader().reads(*found);
+  return found != nullptr && source_.reader().reads(*found) == RowsInTables::kAll;
 }
 
 const Arena* PullExchange::arena_of(uint32_t variable) const {

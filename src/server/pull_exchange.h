@@ -78,7 +78,7 @@ class PullExchange final : public PulledLists {
   // one dtype, and have rows_max rows together.
   void start(uint64_t step, std::span<const PullSlice> slices) {
     source_.start(step, slices);
-    leader_.take_own(step);
+    leader_.take_own(step);  // which may give what it holds to the pull that has begun
   }
   // All that it wants is here.
   bool finished() const { return source_.finished(); }
@@ -139,8 +139,8 @@ class PullExchange final : public PulledLists {
     return found == nullptr ? nullptr : &found->lists.row_keys;
   }
 
-  // Its tables are read where they lie, by the ranks of the one host: then each owner of it says to
-  // all when it has applied a step.
+  // All its tables are read where they lie, by ranks of their one host: each owner of it says to
+  // them when it has applied a step.
   bool reads_tables(uint32_t variable) const;
   bool has_applied(uint32_t owner, uint64_t step) const {
     return source_.reader().has_applied(owner, step);

@@ -16,7 +16,7 @@ PullSource::PullSource(const Columns& columns, Outbox& outbox, const PulledVaria
     : columns_(columns),
       outbox_(outbox),
       variables_(variables),
-      reader_(columns, outbox, in_place),
+      reader_(columns, outbox, in_place, *this),
       asked_(columns.count()) {
   slices_.reserve(PARALLAX_SLICES_MAX);
   active_variables_.reserve(PARALLAX_SLICES_MAX);
@@ -35,7 +35,7 @@ void PullSource::start(uint64_t step, std::span<const PullSlice> slices) {
   reader_.start(step);
   for (const uint32_t each : active_variables_) {
     PulledVariable& variable = *variables_.find(each);
-    variable.in_tables = rows_in_tables(variable);
+    variable.in_tables = reader_.reads(variable);
     if (variable.by_rows()) coalesce(variable);
     if (variable.in_tables == RowsInTables::kAll) {
       read_all(variable);
@@ -103,11 +103,6 @@ PullSlice PullSource::others_of(PulledVariable& variable, const PullSlice& slice
     ++asked.count;
   }
   return asked;
-}
-
-RowsInTables PullSource::rows_in_tables(const PulledVariable& variable) const {
-  if (!reader_.reads(variable)) return RowsInTables::kNone;
-  return columns_.host_count() == 1 ? RowsInTables::kAll : RowsInTables::kHosts;
 }
 
 void PullSource::read_all(PulledVariable& variable) {
@@ -239,9 +234,8 @@ void PullSource::put_rows(PulledVariable& variable, uint32_t column, const Range
   // The list was sent in this order; its row keys need not come back.
   const uint32_t* const places =
       variable.coalescer.order() + variable.coalescer.group_first(column) + rows.first;
-  // They ascend: the next one is of the same slice, or of one behind it.
   for (uint64_t i = 0; i < rows.count; ++i) {
-    while (places[i] - into->before >= into->slice.count) into = &slices_[into->next];
+    into = next_slice(places[i], into, slices_.data());
     convert_or_copy(convert, row_at(i),
                     into->slice.values + (places[i] - into->before) * width * out_bytes, width,
                     out_bytes);

@@ -22,7 +22,7 @@
 
 namespace parallax {
 
-class PullSource {
+class PullSource final : private TableReader::User {
  public:
   // All outlive this object. `in_place`: tables are read where they lie, where that can be.
   PullSource(const Columns& columns, Outbox& outbox, const PulledVariables& variables,
@@ -56,11 +56,11 @@ class PullSource {
   void add(const PullSlice& slice);
   static PullSlice others_of(PulledVariable& variable, const PullSlice& slice, uint32_t before);
   static void give_to_table(const PulledVariable& variable, const PulledSlice& of, uint32_t* left);
-  RowsInTables rows_in_tables(const PulledVariable& variable) const;
   void read_all(PulledVariable& variable);
   void coalesce(PulledVariable& variable);
   void group(PulledVariable& variable);
   void send_local(PulledVariable& variable);
+  void on_hosts_rows(PulledVariable& variable) override { advance_front(variable); }
   void advance_front(PulledVariable& variable);
   void fill_in(const PulledVariable& variable);
   void fill_rows(const PulledVariable& variable, const PulledSlice& of, uint32_t first,

@@ -83,6 +83,12 @@ Status PulledVariables::add(uint32_t id, const Columns& columns, const Variable&
 
 // ---- source
 
+bool PulledVariable::all_owned_here() const {
+  uint64_t rows = 0;
+  for (const uint32_t rank : columns.locals()) rows += partition.rows_owned(rank);
+  return rows == partition.rows();
+}
+
 void PulledVariable::expect_answers() {
   std::fill(answers.begin(), answers.end(), AnswerProgress());
   if (in_tables == RowsInTables::kAll || (table_writes && !by_rows())) return;

@@ -98,6 +98,14 @@ struct PulledSlice {
   PullSlice on_device = {};  // of one that a table writes: the caller's
 };
 
+// Of rows that ascend, counted over all slices of a variable, and are asked for one after the
+// other: the slice of `all` that has the next one, from that of the one before on.
+inline const PulledSlice* next_slice(uint32_t row, const PulledSlice* from,
+                                     const PulledSlice* all) {
+  while (row - from->before >= from->slice.count) from = &all[from->next];
+  return from;
+}
+
 // Of slices on a device that this rank's table lies on: what others own of them, one slice's behind
 // the other's. It comes to host memory.
 struct OthersRows {
@@ -157,9 +165,11 @@ struct PulledVariable {
   // Source: sets what each leader owes of the pull that begins; its rows are grouped, or all are
   // read in place.
   void expect_answers();
+  // By ranks of this host.
+  bool all_owned_here() const;
   // The group of the coalescer whose rows are those of the host's tables.
   uint32_t tables_group() const { return columns.count(); }
-  AnswerProgress& from_tables() const { return answers[tables_group()]; }
+  AnswerProgress& from_tables() { return answers[tables_group()]; }
   // Dense. A column's elements are its owners' ranges one after the other: where the `at`-th of
   // them lies in the variable, and how many follow it there. No elements beyond the last.
   Range elements_of_column(uint32_t column, uint64_t at) const;

@@ -67,10 +67,11 @@ CopyRows copy_of(const CopiedRow& row) {
 
 }  // namespace
 
-TableReader::TableReader(const Columns& columns, Outbox& outbox, bool used)
+TableReader::TableReader(const Columns& columns, Outbox& outbox, bool used, User& user)
     : columns_(columns),
       outbox_(outbox),
       used_(used),
+      user_(user),
       current_(used ? columns.locals().size() : 0),
       shards_(current_.size()) {
   if (!used_) return;
@@ -120,12 +121,14 @@ const std::byte* TableReader::find(const PulledVariable& variable, uint32_t owne
   return outbox_.lending().find(owner, place, bytes);
 }
 
-bool TableReader::reads(const PulledVariable& variable) const {
-  if (!used_ || !variable.by_rows()) return false;
+RowsInTables TableReader::reads(const PulledVariable& variable) const {
+  if (!used_ || !variable.by_rows()) return RowsInTables::kNone;
   const std::vector<uint32_t>& ranks = columns_.locals();
-  return std::all_of(ranks.begin(), ranks.end(), [&](uint32_t rank) {
+  const bool found = std::all_of(ranks.begin(), ranks.end(), [&](uint32_t rank) {
     return !variable.owned_by(rank) || find(variable, rank) != nullptr;
   });
+  if (!found) return RowsInTables::kNone;
+  return variable.all_owned_here() ? RowsInTables::kAll : RowsInTables::kHosts;
 }
 
 bool TableReader::is_current(const PulledVariable& variable) const {
@@ -186,6 +189,7 @@ bool TableReader::read_lent() {
     left_bytes -= std::min(left_bytes, count * row_bytes);
     if (reading.all != nullptr) {
       PARALLAX_CHECK(reading.variable->from_tables().take(row_, count));
+      user_.on_hosts_rows(*reading.variable);
     } else {
       tell_there(reading.slice->slice.leaving, row_, count);
     }
@@ -284,10 +288,9 @@ uint64_t TableReader::copy_wanted(const Reading& reading, uint32_t count,
   const uint32_t first = coalesced.group_first(variable.tables_group()) + row_;
   const uint32_t* const row_keys = coalesced.row_keys() + first;
   const uint32_t* const order = coalesced.order() + first;
-  // They ascend: the next one is of the same slice, or of one behind it.
   const PulledSlice* into = reading.slice;
   return copy_rows(reading, count, rows_of_slot, [=](uint32_t i) mutable -> WantedRow {
-    while (order[i] - into->before >= into->slice.count) into = &reading.all[into->next];
+    into = next_slice(order[i], into, reading.all);
     return {row_keys[i], into->slice.values + (order[i] - into->before) * out_bytes};
   });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // TableReader: rows of a pull that are copied out of their owners' tables where they lie, without
 // a message: this rank's own table, and those of the ranks of its host that let it read theirs
-// (TableMemory). For variables of which every owner of this host is such. Where all are of this
-// host, whole slices are copied, a token after the other; else each distinct row that the host
+// (TableMemory). For variables of which every owner of this host is such. Where there are no
+// others, whole slices are copied, a token after the other; else each distinct row that the host
 // owns, once, and the others are asked for. Which row a token is of the variable's coalescer knows
 // already.
 //
@@ -28,8 +28,17 @@ namespace parallax {
 
 class TableReader final : public LentReader {
  public:
-  // Both outlive this object. `used`: else it reads nothing.
-  TableReader(const Columns& columns, Outbox& outbox, bool used);
+  class User {
+   public:
+    // More of the host's rows of a variable are where they go: AnswerProgress says how many.
+    virtual void on_hosts_rows(PulledVariable& variable) = 0;
+
+   protected:
+    ~User() = default;
+  };
+
+  // All outlive this object. `used`: else it reads nothing.
+  TableReader(const Columns& columns, Outbox& outbox, bool used, User& user);
   ~TableReader();
   TableReader(const TableReader&) = delete;
   TableReader& operator=(const TableReader&) = delete;
@@ -47,8 +56,8 @@ class TableReader final : public LentReader {
     return current_[columns_.local_of(owner)] > step;
   }
 
-  // All tables of the variable that are of this host can be read here, now or later in this step.
-  bool reads(const PulledVariable& variable) const;
+  // Of all tables of the variable that are of this host, now or later in this step.
+  RowsInTables reads(const PulledVariable& variable) const;
   // A pull begins. Slices, which stay where they are until it is finished, of variables that are
   // read here, whose ids are coalesced; or, grouped, the rows that are this host's
   // (tables_group()), for all slices of a variable, which are among `slices`. And then all that
@@ -106,6 +115,7 @@ class TableReader final : public LentReader {
   const Columns& columns_;
   Outbox& outbox_;
   const bool used_;
+  User& user_;
   std::vector<uint64_t> current_;  // by rank of the host: the step that may read its tables
   uint64_t step_ = 0;
   std::vector<Reading> readings_;

@@ -186,7 +186,7 @@ MUTANTS = [
            "return arriving_.any() && arriving_.begun() &&"),
     Mutant("rows_leave_when_all_is_here",
            "no row of a slice is sent before the last of it has come",
-           "src/collectives/row_exchange.cc",
+           "src/collectives/row_exchange_forward.cc",
            "if (!by_census_ && host_rows_.sum(step).row_count() > "
            "buffer.rows_forwarded) forward(buffer);",
            "static_cast<void>(buffer);"),

@@ -319,6 +319,58 @@ TEST(RowAccumulator, JoinedRowsAreBoundedAsSentOnesAre) {
   EXPECT_FALSE(accumulator.spend(0, 0)) << "it has ended";
 }
 
+// Given rows that another accumulator has, and others that are sent: expect each that comes from
+// there alone to stay there, and the sums of both elsewhere.
+TEST(RowAccumulator, RowsOfAnotherStayThere) {
+  Arena arena, other_arena;
+  RowAccumulator accumulator, other;
+  const RowAccumulatorOptions options = {
+      .sources = 2, .rows_max = 100, .source_rows_max = 60, .row_elements = 1, .rows_stay = true};
+  reserve(&arena, &accumulator, options);
+  RowAccumulatorOptions its = options;
+  its.sources = 1;
+  its.rows_stay = false;
+  reserve(&other_arena, &other, its);
+  for (const bool sent_first : {false, true}) {
+    accumulator.clear();
+    other.clear();
+    std::vector<std::byte> payload;
+    const auto row = [](uint32_t i) { return static_cast<float>(i) + 0.5f; };
+    std::vector<uint32_t> row_keys, slots;
+    std::vector<float> numbers;
+    for (uint32_t i = 0; i < 50; ++i) {
+      row_keys.push_back(1000 - i);
+      numbers.push_back(row(i));
+      if (i % 2 == 0) slots.push_back(i);
+    }
+    ASSERT_TRUE(
+        other.add(0, 50, std::as_bytes(std::span(row_keys)), std::as_bytes(std::span(numbers))));
+    const std::vector<uint32_t> shared_keys = {1000, 7};
+    const std::vector<float> added = {100, 200};
+    const auto send = [&] {
+      ASSERT_TRUE(accumulator.add(0, 2, std::as_bytes(std::span(shared_keys)),
+                                  std::as_bytes(std::span(added))));
+    };
+    if (sent_first) send();
+    std::vector<uint32_t> taken_keys;
+    for (const uint32_t slot : slots) taken_keys.push_back(row_keys[slot]);
+    accumulator.join_rows_of(1, other, taken_keys, slots);
+    if (!sent_first) send();
+    ASSERT_EQ(accumulator.row_count(), 26u);
+    for (uint32_t i = 0; i < slots.size(); ++i) {
+      const uint32_t slot = accumulator.index()->find(taken_keys[i]);
+      ASSERT_NE(slot, kNoSlot);
+      const bool stays = accumulator.row(slot) == other.row(slots[i]);
+      EXPECT_EQ(stays, i > 0) << i;
+      float number;
+      std::memcpy(&number, accumulator.row(slot), sizeof number);
+      EXPECT_EQ(number, row(slots[i]) + (i == 0 ? 100 : 0));
+      std::memcpy(&number, other.row(slots[i]), sizeof number);
+      EXPECT_EQ(number, row(slots[i])) << "it is the other's";
+    }
+  }
+}
+
 // Given rows that their only source gives once each: expect them to stay, in its order.
 TEST(RowAccumulator, DistinctRowsAreNotLookedUp) {
   Arena arena;

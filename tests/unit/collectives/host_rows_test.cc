@@ -157,6 +157,47 @@ TEST_P(HostRowsTest, TheNoteOfOneWhoIsGoneIsTaken) {
   }
 }
 
+// Given hosts of a rank or of two, expect an owner's sum to have its own host's rows where they
+// are, without a message; but where sums have an order, all to be sent.
+TEST(RowsOfTheOwnersHost, AreNotSentToIt) {
+  for (const std::vector<uint32_t>& hosts :
+       std::vector<std::vector<uint32_t>>{{0, 1}, {0, 0, 1, 1}, {0, 0, 1}}) {
+    for (const bool ordered : {false, true}) {
+      const Candidate candidate = rows_pushed();
+      Setting setting = {
+          .hosts = hosts, .shape = {64, 3, 24}, .ordered = ordered, .seed = 5, .rows_stay = true};
+      ExchangeWorld world(candidate, setting);
+      const Contributions gifts = draw_contributions(world.setting(), {}, world.random());
+      uint64_t to_itself = 0, to_others = 0;
+      world.tap([&](const Parcel& parcel) {
+        if (parcel.header.kind != SectionKind::kHostReduce) return;
+        (parcel.from == parcel.to ? to_itself : to_others) += parcel.header.count;
+      });
+      for (uint32_t rank = 0; rank < world.size(); ++rank) {
+        world.contribute(rank, 1, gifts[rank]);
+        world.end(rank, 1);
+      }
+      world.run();
+      check_step(world, candidate, 1, gifts);
+      EXPECT_GT(to_others, 0u);
+      EXPECT_EQ(to_itself > 0, ordered);
+      EXPECT_EQ(world.exchange(0).owned(1).places != nullptr, !ordered);
+    }
+  }
+}
+
+// Receive rows in the name of oneself, alone on a host, whose rows are in its block.
+TEST(RowsOfTheOwnersHost, ReceiveRowsOfOneself) {
+  ExchangeWorld world(rows_pushed(), {.hosts = {0, 1}, .shape = {64, 3, 24}, .seed = 5});
+  world.expect_anything();
+  Parcel parcel = {.header = {.kind = SectionKind::kLocalReduce, .encoding = Encoding::kRows}};
+  parcel.header.tag = world.setting().variable;
+  parcel.header.step = 1;
+  parcel.header.count = 1;
+  parcel.bytes.resize(1 + sizeof(uint32_t) + 3 * sizeof(float));
+  EXPECT_FALSE(world.inject(parcel));
+}
+
 // Given rows that may stay where they are, expect nobody to be told of them before it is said that
 // they do, or that they are copied; and the sum of all either way.
 TEST(HostRowsInPlace, RowsWaitForWordAndStay) {

@@ -34,7 +34,7 @@ class EarlyPulls {
              const std::vector<Variable>& variables, size_t piece_bytes_max = 0)
       : job_(hosts, variables, seed,
              seed % 2 == 0 ? uneven_slots(static_cast<uint32_t>(hosts.size()), seed) : SlotMap(),
-             piece_bytes_max, false, 1),
+             piece_bytes_max, seed / 2 % 2 == 0, 1),
         variables_(static_cast<uint32_t>(variables.size())),
         random_(job_.random().fork(2)),
         order_(job_.world()) {

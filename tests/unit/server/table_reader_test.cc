@@ -206,6 +206,46 @@ TEST_F(TableReaderTest, OfSeveralHostsThoseOfOnesOwnAreRead) {
   }
 }
 
+// Given a pull of what the host owns alone, expect each row to be told of, those that come twice
+// and padding, too.
+TEST_F(TableReaderTest, RowsOfTheHostAreToldOf) {
+  start_shared({0, 0, 1});
+  begin_step_2();
+  const Partition& partition = job_->partition(kEmbedding);
+  std::vector<int64_t> ids;
+  for (int64_t id = 0; ids.size() < 8; ++id) {
+    const uint32_t row_key = partition.row_key_of(static_cast<uint64_t>(id));
+    if (partition.owner_of(row_key) < 2) ids.push_back(id);
+  }
+  ids.insert(ids.end(), {ids[3], kPaddingId, ids[0]});
+  asked_ = 0;
+  const Pull& pull = job_->pull(0, 2, {{kEmbedding, ids}});
+  settle();
+  job_->expect_values(pull);
+  EXPECT_EQ(asked_, 0u);
+  EXPECT_EQ(pull.wishes[0].there, std::vector<bool>(ids.size(), true));
+}
+
+// Given variables that one host owns alone, or others, expect the one to read and the others to
+// ask.
+TEST_F(TableReaderTest, WhatOneHostOwnsAlone) {
+  const std::vector<Variable> variables = {pulled_variable(2, 3, 8, PARALLAX_F32)};
+  job_ = std::make_unique<PullJob>(std::vector<uint32_t>{0, 0, 1, 1}, variables, 1, SlotMap(), 0,
+                                   true);
+  Counts asks(*job_, SectionKind::kPullHost);
+  begin_step_2();
+  std::vector<const Pull*> pulls;
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    pulls.push_back(&job_->pull(rank, 2, {{0, {1, 0, -1, 1, 0}}}));
+    EXPECT_EQ(pulls.back()->done, job_->partition(0).rows_owned(rank / 2 * 2) +
+                                          job_->partition(0).rows_owned(rank / 2 * 2 + 1) ==
+                                      2);
+  }
+  settle();
+  for (const Pull* pull : pulls) job_->expect_values(*pull);
+  EXPECT_EQ(asks.between_hosts, asks.items);
+}
+
 // Given an owner of this host that has not applied the step before, while those of others have:
 // expect the pull to wait for it and to name it, and what has come meanwhile to be told of as it
 // is, without rows that are not there.
@@ -220,9 +260,10 @@ TEST_F(TableReaderTest, RowsOfOthersComeBeforeThoseOfTheHost) {
   EXPECT_FALSE(pull.done);
   EXPECT_EQ(job_->exchange(0).missing_ranks(), (std::vector<uint32_t>{1}));
   const Partition& partition = job_->partition(kEmbedding);
-  for (uint32_t i = 0; i < 16; ++i) {
+  const std::vector<bool>& there = pull.wishes[0].there;  // empty before any was told of
+  for (uint32_t i = 0; i < there.size(); ++i) {
     const uint32_t owner = partition.owner_of(partition.row_key_of(i));
-    EXPECT_FALSE(owner == 1 && pull.wishes[0].there[i]) << i;
+    EXPECT_FALSE(owner == 1 && there[i]) << i;
   }
   job_->commit(1, 2);
   settle();
