@@ -39,9 +39,6 @@ HostRows::HostRows(const Columns& columns, const Partition& partition, Outbox& o
       row_bytes_(size_t{bytes_of_sum(options.sum)} * partition.row_elements()),
       notes_(columns, partition, outbox.lending(), options_, row_bytes_),
       item_bytes_(RowCoalescer::block_bytes(1, row_bytes_)) {
-  for (uint32_t rank = 0; rank < columns.world(); ++rank) {
-    column_of_.push_back(columns.column_of(rank));
-  }
   for (uint32_t column = 0; column < columns.count(); ++column) {
     const std::vector<uint32_t>& owners_of_column = columns.owners(column);
     if (std::any_of(owners_of_column.begin(), owners_of_column.end(),
@@ -135,6 +132,11 @@ void HostRows::open(uint64_t step) {
 // ---- a rank's own slice
 
 void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pending) {
+  if (slice.nothing && is_alone() && options_.rows_stay) {
+    end(columns_.rank(), step);
+    user_.on_host_sum(step);
+    return;
+  }
   if (slice.nothing) {
     const Send nothing = rows_of_rank(options_, step, kSectionLast);
     for (const uint32_t column : active_columns_) {
@@ -206,9 +208,34 @@ bool HostRows::settle(uint64_t step, bool stay) {
 }
 
 void HostRows::give_rows(StepBuffer& buffer) {
-  for (const uint32_t column : active_columns_) send_rows(buffer, column);
+  if (!is_alone() || !options_.rows_stay) {
+    for (const uint32_t column : active_columns_) send_rows(buffer, column);
+    buffer.coalescing = false;
+    --*buffer.pending;
+    return;
+  }
+  // Its rows are its host's, each of them once, and stay in its block.
+  const uint32_t count = coalescer_.item_count();
+  PARALLAX_CHECK(buffer.sum.spend(0, count));
+  buffer.given_rows = count;
+  std::array<const std::byte*, kRowsTogether> rows;
+  for (uint32_t first = 0; first < count; first += kRowsTogether) {
+    const uint32_t together = std::min(count - first, kRowsTogether);
+    for (uint32_t i = 0; i < together; ++i) {
+      rows[i] = buffer.block.data() + coalescer_.order()[first + i] * row_bytes_;
+    }
+    buffer.sum.join_distinct({coalescer_.row_keys() + first, together}, rows.data());
+  }
+  end_alone(buffer);
+}
+
+void HostRows::end_alone(StepBuffer& buffer) {
   buffer.coalescing = false;
+  buffer.contributed = true;
   --*buffer.pending;
+  came(buffer, 0, Came::kAll);
+  buffer.sum.end(0);
+  user_.on_host_sum(buffer.step);
 }
 
 // Or says where they lie. What the outbox borrows stays as it is until it is packed; the rows of
@@ -246,6 +273,8 @@ bool HostRows::on_section(uint32_t from, const Section& section) {
   if (!leads_ || columns_.host_of(from) != columns_.host()) return false;
   StepBuffer& buffer = step_buffer(section.header.step);
   if (buffer.sources[columns_.local_of(from)].came != Came::kNothing) return false;
+  // It gives what it has without a message.
+  if (is_alone() && options_.rows_stay) return false;
   const bool note = section.header.encoding == Encoding::kBytes;
   if (!(note ? on_note(from, buffer, section) : on_rows(from, buffer, section))) return false;
   join_if_all_came(buffer);
@@ -272,8 +301,7 @@ bool HostRows::on_note(uint32_t from, StepBuffer& buffer, const Section& section
 
 bool HostRows::on_rows(uint32_t from, StepBuffer& buffer, const Section& section) {
   const SectionHeader& header = section.header;
-  // Its own are in its block.
-  if (header.encoding != Encoding::kRows || (is_alone() && header.count > 0)) return false;
+  if (header.encoding != Encoding::kRows) return false;
   const auto mine = [this](uint32_t row_key) {
     return column_of_row_key(row_key) == columns_.my_column();
   };
@@ -384,18 +412,9 @@ bool HostRows::join_items(StepBuffer& buffer, const StagedRows& there, uint32_t 
   };
   std::array<uint32_t, kRowsTogether> row_keys;
   std::array<const std::byte*, kRowsTogether> rows;
-  if (!notes_.read(buffer.sources[buffer.joining].note, there, buffer.joined, count, belongs,
-                   row_keys.data(), rows.data())) {
-    return false;
-  }
-  return add_to_sum(buffer, std::span(row_keys).first(count), rows.data());
-}
-
-bool HostRows::add_to_sum(StepBuffer& buffer, std::span<const uint32_t> row_keys,
-                          const std::byte* const* rows) {
-  if (!is_alone() || !options_.rows_stay) return buffer.sum.join(row_keys, rows);
-  buffer.sum.join_distinct(row_keys, rows);
-  return true;
+  return notes_.read(buffer.sources[buffer.joining].note, there, buffer.joined, count, belongs,
+                     row_keys.data(), rows.data()) &&
+         buffer.sum.join(std::span(row_keys).first(count), rows.data());
 }
 
 std::vector<uint32_t> HostRows::missing(uint64_t step) const {

@@ -93,8 +93,8 @@ class HostRows final : private LentReader {
   // numbers of ranks.
   std::vector<uint32_t> owners_beside_leader(uint32_t column) const;
   uint32_t column_of_row_key(uint32_t row_key) const {
-    return column_of_[owners_ == Owners::kRanges ? partition_.range_owner_of(row_key)
-                                                 : partition_.owner_of(row_key)];
+    return columns_.column_of(owners_ == Owners::kRanges ? partition_.range_owner_of(row_key)
+                                                         : partition_.owner_of(row_key));
   }
   // The most rows that a host, or the ranks of one, can send of those of this rank's column.
   uint64_t column_rows() const;
@@ -163,6 +163,7 @@ class HostRows final : private LentReader {
   Turn join_ready(StepBuffer& buffer, uint64_t* left_bytes);
   void coalesce(StepBuffer& buffer);
   void give_rows(StepBuffer& buffer);
+  void end_alone(StepBuffer& buffer);
   void send_rows(StepBuffer& buffer, uint32_t column);
   [[nodiscard]] bool on_note(uint32_t from, StepBuffer& buffer, const Section& section);
   [[nodiscard]] bool on_rows(uint32_t from, StepBuffer& buffer, const Section& section);
@@ -171,8 +172,6 @@ class HostRows final : private LentReader {
   bool read_lent() override;
   Turn join(StepBuffer& buffer, uint64_t* left_bytes);
   Turn join_source(StepBuffer& buffer, uint64_t* left_bytes);
-  [[nodiscard]] bool add_to_sum(StepBuffer& buffer, std::span<const uint32_t> row_keys,
-                                const std::byte* const* rows);
   [[nodiscard]] bool join_items(StepBuffer& buffer, const StagedRows& there, uint32_t count);
 
   const Columns& columns_;
@@ -184,8 +183,7 @@ class HostRows final : private LentReader {
   User& user_;
   const size_t row_bytes_;
   const StagedNotes notes_;
-  const uint64_t item_bytes_;        // of a block: the row, its row key and its place
-  std::vector<uint32_t> column_of_;  // by owner: asked of every row
+  const uint64_t item_bytes_;  // of a block: the row, its row key and its place
   std::vector<uint32_t> active_columns_;
   bool leads_ = false;
   // Of both steps: a slice is coalesced and given before the next step may start.

@@ -99,7 +99,12 @@ HostRows::Turn HostRows::join_ready(StepBuffer& buffer, uint64_t* left_bytes) {
       row_keys[i] = coalescer_.ready_row_key(buffer.joined + i);
       rows[i] = coalescer_.ready_row(buffer.joined + i);
     }
-    PARALLAX_CHECK(add_to_sum(buffer, std::span(row_keys).first(count), rows.data()));
+    const auto ready = std::span(row_keys).first(count);
+    if (options_.rows_stay) {
+      buffer.sum.join_distinct(ready, rows.data());
+    } else {
+      PARALLAX_CHECK(buffer.sum.join(ready, rows.data()));
+    }
     buffer.joined += count;
     *left_bytes -= std::min(*left_bytes, count * row_bytes_);
   }
@@ -107,12 +112,7 @@ HostRows::Turn HostRows::join_ready(StepBuffer& buffer, uint64_t* left_bytes) {
     user_.on_host_rows(buffer.step);
     return Turn::kDone;
   }
-  buffer.coalescing = false;
-  buffer.contributed = true;
-  --*buffer.pending;
-  came(buffer, 0, Came::kAll);
-  buffer.sum.end(0);
-  user_.on_host_sum(buffer.step);
+  end_alone(buffer);
   return Turn::kDone;
 }
 

@@ -184,6 +184,7 @@ bool RowExchange::on_section(uint32_t from, const Section& section) {
 bool RowExchange::on_host_reduce(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   if (sources_.empty() || from != sources_[columns_.host_of(from)]) return false;
+  if (takes_own_ && from == columns_.rank()) return false;
   StepBuffer& buffer = step_buffer(header.step);
   const uint32_t source = columns_.host_of(from);
   if ((by_census_ && header.count == 0) || !intake_.add(source, section, &buffer.total)) {
@@ -242,6 +243,7 @@ void RowExchange::take_answer(StepBuffer& buffer) {
   }
   const bool arrived = algorithm_.up == ReduceTo::kOwner;
   for (uint32_t source = 0; source < sources_.size(); ++source) {
+    if (takes_own_ && source == columns_.host()) continue;  // it ends as it is taken
     if (arrived || !census_->marked(buffer.step, source)) buffer.total.end(source);
   }
   return_if_complete(buffer);

@@ -96,9 +96,6 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
   for (uint32_t at = 0; at < owners.size(); ++at) {
     const uint32_t i = static_cast<uint32_t>((start + at) % owners.size());
     const uint32_t first = buffer.offsets[i];
-    const bool empty = buffer.offsets[i + 1] == first;
-    const bool said = by_census_ || !buffer.forwarded;  // otherwise that none come, or came
-    if (!host_rows_.active(owners[i]) || (said && empty)) continue;
     const uint32_t of_owner = buffer.offsets[i + 1] - first;
     const std::span<uint32_t> keys = item_keys.subspan(first, of_owner);
     const std::span<uint32_t> slots = items.subspan(first, of_owner);
@@ -108,6 +105,8 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
       if (buffer.forwarded) buffer.total.end(columns_.host());
       continue;
     }
+    const bool said = by_census_ || !buffer.forwarded;  // otherwise that none come, or came
+    if (!host_rows_.active(owners[i]) || (said && of_owner == 0)) continue;
     if (by_census_) {
       buffer.unarrived[i] = 1;
       ++buffer.unarrived_count;

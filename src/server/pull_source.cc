@@ -124,11 +124,11 @@ void PullSource::coalesce(PulledVariable& variable) {
 }
 
 void PullSource::group(PulledVariable& variable) {
-  const bool in_tables = variable.in_tables == RowsInTables::kHosts;
-  variable.coalescer.group([&](uint32_t row_key) {
+  const uint32_t read_host =
+      variable.in_tables == RowsInTables::kHosts ? columns_.host() : columns_.host_count();
+  variable.coalescer.group([&, tables = variable.tables_group()](uint32_t row_key) {
     const uint32_t owner = variable.partition.owner_of(row_key);
-    const bool is_read = in_tables && columns_.host_of(owner) == columns_.host();
-    return is_read ? variable.tables_group() : columns_.column_of(owner);
+    return columns_.host_of(owner) == read_host ? tables : columns_.column_of(owner);
   });
 }
 

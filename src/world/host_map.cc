@@ -17,12 +17,14 @@ void set_columns(HostMap* map) {
   }
   if (map->ranks_of.empty()) map->column_count = 0;
   std::vector<std::vector<uint32_t>> owners(map->column_count);
-  std::vector<uint32_t> places(map->host_of.size());
+  std::vector<uint32_t> places(map->host_of.size()), columns(places.size());
   for (uint32_t owner = 0; owner < places.size(); ++owner) {
-    std::vector<uint32_t>& column = owners[map->local_of[owner] % map->column_count];
+    columns[owner] = map->local_of[owner] % map->column_count;
+    std::vector<uint32_t>& column = owners[columns[owner]];
     places[owner] = static_cast<uint32_t>(column.size());
     column.push_back(owner);
   }
+  map->column_of = std::move(columns);
   map->owners_of_column = std::move(owners);
   map->place_in_column = std::move(places);
 }

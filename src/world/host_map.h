@@ -23,9 +23,11 @@ struct HostMap {
   SharedArray<uint32_t> host_of;                // by rank
   SharedArray<std::vector<uint32_t>> ranks_of;  // by host: its ranks, ascending; never empty
   SharedArray<uint32_t> local_of;               // its index in ranks_of[host]
-  // Columns (world/patterns.h): the least number of ranks on any host; owners ascending, by column,
-  // and an owner's index among them, by rank.
+  // Columns (world/patterns.h): the least number of ranks on any host; by rank which one it is of,
+  // as is asked of every row; owners ascending, by column, and an owner's index among them, by
+  // rank.
   uint32_t column_count = 0;
+  SharedArray<uint32_t> column_of;
   SharedArray<std::vector<uint32_t>> owners_of_column;
   SharedArray<uint32_t> place_in_column;
   // Domains of memory (set_domains): by rank, which of those on its host it lies in, counted from

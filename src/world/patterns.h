@@ -43,7 +43,7 @@ class Columns {
   const HostMap& map() const { return hosts_; }
 
   uint32_t count() const { return hosts_.column_count; }
-  uint32_t column_of(uint32_t owner) const { return hosts_.local_of[owner] % count(); }
+  uint32_t column_of(uint32_t owner) const { return hosts_.column_of[owner]; }
   uint32_t leader(uint32_t host, uint32_t column) const { return hosts_.ranks_of[host][column]; }
   bool is_leader() const { return local() < count(); }
   bool is_leader(uint32_t rank) const { return hosts_.local_of[rank] < count(); }

@@ -118,7 +118,7 @@ EngineWorld::EngineWorld(const WorldOptions& options) : random_(options.seed) {
       auto threads = std::make_unique<ThreadCompute>([] {});
       PARALLAX_CHECK(threads->start(options.compute_threads).ok());
       each.compute = std::move(threads);
-    } else if (options.inline_jobs) {
+    } else if (options.inline_jobs || (!options.late_jobs && options.seed % 5 < 2)) {
       each.compute = std::make_unique<InlineCompute>();
     } else {
       each.compute = std::make_unique<LateCompute>(options.late_jobs, random_.next());

@@ -107,7 +107,8 @@ struct WorldOptions {
   uint64_t memory_max_bytes = 0;
   int64_t lease_ns = 5000 * kNanosecondsPerMillisecond;
   uint64_t seed = 1;  // odd: transports copy what they send, every other one of them places what
-                      // comes; even: they have boards. A multiple of three: rows are coded
+                      // comes; even: they have boards. A multiple of three: rows are coded. Two of
+                      // five, where they may not be late: jobs run as they are given
   size_t message_bytes_max = kInprocMessageBytesMax;
   uint32_t slow_percent = 0;  // of the peers have no credits at any time
   bool late_jobs = false;

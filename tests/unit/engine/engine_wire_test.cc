@@ -85,6 +85,18 @@ TEST(EngineWire, InAnyOrderOfArrival) {
   }
 }
 
+// Of two hosts whose owners sum at once, and so keep their own host's rows where they are if
+// nothing is rounded. Two numbers have one sum in either order.
+TEST(EngineWire, AnOwnersOwnRowsAreRoundedToo) {
+  for (uint64_t seed = 9300; seed < (kBrief ? 9302 : 9306); ++seed) {
+    ScriptOptions options = options_of({0, 1}, seed);
+    options.world.deterministic = false;
+    options.world.inline_jobs = true;
+    Script script(options);
+    EXPECT_EQ(script.play(), "") << "seed " << seed;
+  }
+}
+
 // Bytes of that variable that ranks sent to others' hosts in a job of two.
 uint64_t bytes_sent(uint32_t wire_dtype) {
   ScriptOptions options = options_of({0, 1}, 9400);
