@@ -167,7 +167,7 @@ void run_drawn_step(RunsWorld& world, uint32_t ranks, uint64_t step) {
 // waiting; and that runs were among it.
 TEST(EngineRuns, AnyGroupsOfCallsGiveTheSameSums) {
   uint64_t runs = 0, alone = 0;
-  for (uint64_t seed = 1; seed <= (kBrief ? 6 : 24); ++seed) {
+  for (uint64_t seed = 1; seed <= (kBrief ? 12 : 24); ++seed) {
     SeededRandom random(seed);
     const auto ranks = static_cast<uint32_t>(2 + random.below(3));
     RunsWorld world({.ranks = ranks, .elements = draw_run_sizes(random, 7), .seed = seed});
@@ -180,7 +180,7 @@ TEST(EngineRuns, AnyGroupsOfCallsGiveTheSameSums) {
     runs += world.said(SectionKind::kRunSummed);
     alone += world.said(SectionKind::kDenseReduce);
   }
-  EXPECT_GT(runs, kBrief ? 10u : 60u);
+  EXPECT_GT(runs, kBrief ? 5u : 60u);
   EXPECT_GT(alone, kBrief ? 10u : 60u);
 }
 
