@@ -62,7 +62,8 @@ void PullLeader::take_own(uint64_t step) {
     PulledVariable& variable = *variables_.find(each);
     const uint64_t due = variable.answers[columns_.my_column()].due;
     if (due == 0) continue;
-    PARALLAX_CHECK(pull.phase == Pull::Phase::kComing || begin(pull, step));
+    PARALLAX_CHECK(pull.phase == Pull::Phase::kComing ||
+                   (pull.phase == Pull::Phase::kNone && begin(pull, step)));
     const uint32_t* const row_keys =
         variable.by_rows()
             ? variable.coalescer.row_keys() + variable.coalescer.group_first(columns_.my_column())

@@ -32,8 +32,8 @@ constexpr uint64_t kLargeRows = 2 * TableMemory::kOwnBytesMin / 64;  // of 64 by
 
 class TableMemoryTest : public testing::Test {
  protected:
-  void start(const std::vector<uint32_t>& hosts) {
-    world_ = std::make_unique<World>(hosts);
+  void start(const std::vector<uint32_t>& hosts, bool read = true) {
+    world_ = std::make_unique<World>(hosts, read);
     world_->network.set_memory(0, &world_->host.rank(0));
   }
   Table& add(uint64_t rows, bool sharded = true, float initial = 0) {
@@ -49,13 +49,13 @@ class TableMemoryTest : public testing::Test {
   }
 
   struct World {
-    explicit World(const std::vector<uint32_t>& hosts)
+    World(const std::vector<uint32_t>& hosts, bool read)
         : map(host_map(hosts)),
           slots(first_view(map, 1, {}).slots),
           columns(map, 0),
           host(static_cast<uint32_t>(hosts.size())),
           network(static_cast<uint32_t>(hosts.size()), 1),
-          memory(std::make_unique<TableMemory>(columns, network.outbox(0).lending())) {}
+          memory(std::make_unique<TableMemory>(columns, network.outbox(0).lending(), read)) {}
     const HostMap map;
     const SlotMap slots;
     const Columns columns;
@@ -154,6 +154,12 @@ TEST_F(TableMemoryTest, NobodyElseReadsTheseTables) {
     EXPECT_EQ(shared().size(), 0u);
     made_.clear();
   }
+  start({0, 0}, false);
+  EXPECT_FALSE(is_shared(add(kSmallRows))) << "nobody reads where they lie";
+  made_.clear();
+  start({0, 0, 1});
+  EXPECT_TRUE(is_shared(add(kSmallRows))) << "the one of the same host does";
+  made_.clear();
   start({0, 0});
   EXPECT_FALSE(is_shared(add(kSmallRows, false))) << "a mirror";
   world_->network.set_memory(0, nullptr);

@@ -41,6 +41,21 @@ class TableReaderTest : public PullTest {
   Pull& pull_rows(uint32_t rank) {
     return job_->pull(rank, 2, {{kEmbedding, {5, 59, 5, -1, 0, 0, -1, 5, 17, 18, 19}}});
   }
+  // Of step 3, rows that any rank owns, for rank 0; step 2 is applied everywhere but at that owner.
+  // Expects it to be waited for, and named.
+  Pull& pull_before_applied(uint32_t late) {
+    begin_step_2();
+    job_->end_all(2);
+    settle();
+    for (uint32_t rank = 0; rank < job_->world(); ++rank) {
+      if (rank != late) job_->commit(rank, 2);
+    }
+    Pull& pull = job_->pull(0, 3, {{kEmbedding, range_of_ids(0, 16)}});
+    settle();
+    EXPECT_FALSE(pull.done);
+    EXPECT_EQ(job_->exchange(0).missing_ranks(), (std::vector<uint32_t>{late}));
+    return pull;
+  }
   TableMark& mark_of(uint32_t rank, uint32_t variable) {
     return *reinterpret_cast<TableMark*>(shared_range(job_->table(rank, variable)).first);
   }
@@ -103,14 +118,7 @@ TEST_F(TableReaderTest, RowsOfAnyWidthAndNumber) {
 // and to have the rows of that step.
 TEST_F(TableReaderTest, WaitForOwnersToApplyTheStepBefore) {
   start_shared({0, 0, 0});
-  begin_step_2();
-  job_->end_all(2);
-  settle();
-  for (const uint32_t rank : {0u, 1u}) job_->commit(rank, 2);
-  const Pull& pull = job_->pull(0, 3, {{kEmbedding, range_of_ids(0, 16)}});
-  settle();
-  EXPECT_FALSE(pull.done);
-  EXPECT_EQ(job_->exchange(0).missing_ranks(), (std::vector<uint32_t>{2}));
+  const Pull& pull = pull_before_applied(2);
   job_->commit(2, 2);
   settle();
   job_->expect_values(pull);
@@ -251,14 +259,7 @@ TEST_F(TableReaderTest, WhatOneHostOwnsAlone) {
 // is, without rows that are not there.
 TEST_F(TableReaderTest, RowsOfOthersComeBeforeThoseOfTheHost) {
   start_shared({0, 0, 1});
-  begin_step_2();
-  job_->end_all(2);
-  settle();
-  for (const uint32_t rank : {0u, 2u}) job_->commit(rank, 2);
-  const Pull& pull = job_->pull(0, 3, {{kEmbedding, range_of_ids(0, 16)}});
-  settle();
-  EXPECT_FALSE(pull.done);
-  EXPECT_EQ(job_->exchange(0).missing_ranks(), (std::vector<uint32_t>{1}));
+  const Pull& pull = pull_before_applied(1);
   const Partition& partition = job_->partition(kEmbedding);
   const std::vector<bool>& there = pull.wishes[0].there;  // empty before any was told of
   for (uint32_t i = 0; i < there.size(); ++i) {
