@@ -43,12 +43,12 @@ class CoalescedIds final : public RowGroups {
   void add_ids(const Partition& partition, const RowIds& ids, uint32_t count, uint32_t before) {
     keep(ids, count, before);
     const uint32_t begun = count_;
-    for (uint32_t i = 0; i < std::min(count, kRowsTogether); ++i) {
-      index_in_use_->prefetch(ids_[before + i]);
-    }
+    ask_for(before, std::min(count, kRowsTogether));
     for (uint32_t first = 0; first < count; first += kRowsTogether) {
       const uint32_t together = std::min(count - first, kRowsTogether);
-      find_kept(before + first, together, std::min(count - first - together, kRowsTogether));
+      const uint32_t behind = first + together;
+      ask_for(before + behind, std::min(count - behind, kRowsTogether));
+      find_kept(before + first, together);
     }
     find_row_keys(partition, begun);
   }
@@ -74,14 +74,10 @@ class CoalescedIds final : public RowGroups {
   // Stable.
   template <typename GroupOf>
   void group(GroupOf group_of_row_key) {
-    // From the back, so that the first of each stays.
-    for (uint32_t row = kept_; row-- > 0;) {
-      if (uniques_[row] != kNoSlot) rows_[uniques_[row]] = row;
-    }
     group_each(group_of_row_key, [this](uint32_t unique) { return rows_[unique]; });
   }
 
-  // Grouped: the first row that has the id of this one; kNoSlot: it is padding.
+  // The first row that has the id of this one; kNoSlot: it is padding.
   uint32_t first_row_of(uint32_t row) const {
     const uint32_t unique = uniques_[row];
     return unique == kNoSlot ? kNoSlot : rows_[unique];
@@ -107,26 +103,32 @@ class CoalescedIds final : public RowGroups {
     kept_ = before + count;
   }
 
-  // Of the kept ids from `first` on so many, and which they are; `next` of those behind them are
-  // asked of the memory.
-  void find_kept(uint32_t first, uint32_t count, uint32_t next) {
+  // Of the kept ids from `first` on so many are asked of the memory.
+  void ask_for(uint32_t first, uint32_t count) const {
+    if (!index_in_use_->is_far()) return;
+    for (uint32_t i = 0; i < count; ++i) index_in_use_->prefetch(ids_[first + i]);
+  }
+
+  // And so many are found.
+  void find_kept(uint32_t first, uint32_t count) {
     const uint32_t* const ids = ids_.data() + first;
-    uint32_t* const uniques = uniques_.data() + first;
     uint32_t padding = 0;
     for (uint32_t i = 0; i < count; ++i) padding += ids[i] == kPaddingKept ? 1 : 0;
-    for (uint32_t i = 0; i < next; ++i) index_in_use_->prefetch(ids[count + i]);
-    if (padding == 0) {
-      PARALLAX_CHECK(index_in_use_->find_or_insert_each(ids, count, uniques));
-      for (uint32_t i = 0; i < count; ++i) groups_[uniques[i]] = ids[i];
-    } else {
-      padded_ = true;
-      for (uint32_t i = 0; i < count; ++i) {
-        uniques[i] = kNoSlot;
-        if (ids[i] == kPaddingKept) continue;
-        PARALLAX_CHECK(index_in_use_->find_or_insert_each(ids + i, 1, uniques + i));
-        groups_[uniques[i]] = ids[i];
-      }
+    if (padding == 0) return insert(first, count);
+    padded_ = true;
+    for (uint32_t i = 0; i < count; ++i) {
+      uniques_[first + i] = kNoSlot;
+      if (ids[i] != kPaddingKept) insert(first + i, 1);
     }
+  }
+  void insert(uint32_t first, uint32_t count) {
+    const uint32_t* const ids = ids_.data() + first;
+    uint32_t* const rows = rows_.data();
+    PARALLAX_CHECK(index_in_use_->find_or_insert_each(
+        ids, count, uniques_.data() + first, [=, id_of = groups_](uint32_t unique, uint32_t i) {
+          id_of[unique] = ids[i];
+          rows[unique] = first + i;
+        }));
     count_ = index_in_use_->size();
   }
 

@@ -311,10 +311,12 @@ class RowCoalescer final : public RowGroups {
         look_at(ids, first + kRowsTogether, count, &both[(turn + 1) % 2]);
       }
       found.begun = count_;
-      PARALLAX_CHECK(
-          index_in_use_->find_or_insert_each(found.ids.data(), found.count, found.uniques.data()));
+      PARALLAX_CHECK(index_in_use_->find_or_insert_each(
+          found.ids.data(), found.count, found.uniques.data(),
+          [id_of = groups_, ids = found.ids.data()](uint32_t unique, uint32_t i) {
+            id_of[unique] = ids[i];
+          }));
       count_ = index_in_use_->size();
-      for (uint32_t i = 0; i < found.count; ++i) groups_[found.uniques[i]] = found.ids[i];
       visit(found);
     }
     find_row_keys(partition, begun);
@@ -323,13 +325,14 @@ class RowCoalescer final : public RowGroups {
   template <typename Ids>
   void look_at(const Ids& ids, uint32_t first, uint32_t count, Found* found) const {
     const uint32_t end = std::min(count - first, kRowsTogether) + first;
+    const bool far = index_in_use_->is_far();
     found->count = 0;
     for (uint32_t i = first; i < end; ++i) {
       if (ids[i] == kPaddingId) continue;
       const auto id = static_cast<uint32_t>(ids[i]);
       found->ids[found->count] = id;
       found->places[found->count++] = i;
-      index_in_use_->prefetch(id);
+      if (far) index_in_use_->prefetch(id);
     }
   }
 

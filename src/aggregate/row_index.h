@@ -65,6 +65,8 @@ class RowIndex {
   void prefetch(uint32_t row_key) const {
     if (!is_list()) __builtin_prefetch(&entries_[hash(row_key) & mask_]);
   }
+  // Whether that gains anything: what is used of the table is more than stays in the cache.
+  bool is_far() const { return mask_ >= kNearEntries; }
 
   uint32_t find(uint32_t row_key) const {
     if (is_list()) return find_in_list(row_key);
@@ -91,11 +93,13 @@ class RowIndex {
   }
 
   // The same of some row keys, one after the other: the new ones are those whose slots count up
-  // from what size() was. False: the bound is reached.
-  [[nodiscard]] bool find_or_insert_each(const uint32_t* row_keys, uint32_t count,
-                                         uint32_t* slots) {
+  // from what size() was. Calls note(slot, i) for row_keys[i], of the slot that it gets if it is
+  // new: of each slot the last call is of the one that has it. False: the bound is reached.
+  template <typename Note>
+  [[nodiscard]] bool find_or_insert_each(const uint32_t* row_keys, uint32_t count, uint32_t* slots,
+                                         Note note) {
     if (is_list() || count > slots_max_ - size_) {
-      return find_or_insert_one_by_one(row_keys, count, slots);
+      return find_or_insert_one_by_one(row_keys, count, slots, note);
     }
     Entry* const entries = entries_.data();
     const uint32_t mask = mask_;
@@ -114,10 +118,15 @@ class RowIndex {
       const uint32_t slot = size ^ ((size ^ slot_of(entry)) & taken);
       entries[at] = new_entry(row_key, slot);
       slots[i] = slot;
+      note(size, i);
       size += 1 + taken;
     }
     size_ = size;
     return true;
+  }
+  [[nodiscard]] bool find_or_insert_each(const uint32_t* row_keys, uint32_t count,
+                                         uint32_t* slots) {
+    return find_or_insert_each(row_keys, count, slots, [](uint32_t, uint32_t) {});
   }
 
   // The number of slot 0 is no more, and slots are no more than that: from it the numbers of slots
@@ -126,6 +135,7 @@ class RowIndex {
 
  private:
   static constexpr uint64_t kListMax = 16;  // one cache line of keys
+  static constexpr uint32_t kNearEntries = 8 * 1024;
 
   // The row key, and below it the slot's number.
   using Entry = uint64_t;
@@ -168,11 +178,14 @@ class RowIndex {
     return size_++;
   }
 
-  bool find_or_insert_one_by_one(const uint32_t* row_keys, uint32_t count, uint32_t* slots) {
+  template <typename Note>
+  bool find_or_insert_one_by_one(const uint32_t* row_keys, uint32_t count, uint32_t* slots,
+                                 Note note) {
     for (uint32_t i = 0; i < count; ++i) {
       bool inserted;
       slots[i] = find_or_insert(row_keys[i], &inserted);
       if (slots[i] == kNoSlot) return false;
+      if (inserted) note(slots[i], i);
     }
     return true;
   }
