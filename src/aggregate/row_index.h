@@ -63,32 +63,32 @@ class RowIndex {
 
   // Asks the memory for where a row key is looked for first.
   void prefetch(uint32_t row_key) const {
-    if (!is_list()) __builtin_prefetch(&entries_[hash(row_key) & mask_]);
+    if (!is_list()) __builtin_prefetch(&entries_[hash(row_key, shift_) & mask_]);
   }
   // Whether that gains anything: what is used of the table is more than stays in the cache.
   bool is_far() const { return mask_ >= kNearEntries; }
 
   uint32_t find(uint32_t row_key) const {
     if (is_list()) return find_in_list(row_key);
-    for (uint32_t at = hash(row_key);; ++at) {
+    for (uint32_t at = hash(row_key, shift_);; ++at) {
       const Entry entry = entries_[at & mask_];
       if (is_free(entry)) return kNoSlot;
-      if (row_key_of(entry) == row_key) return slot_of(entry);
+      if (row_key_of(entry) == row_key) return slot_of(entry, first_);
     }
   }
 
   // The slot of a row key; a new one gets slot size(). kNoSlot when the bound is reached.
   uint32_t find_or_insert(uint32_t row_key, bool* inserted) {
     if (is_list()) return find_or_list(row_key, inserted);
-    for (uint32_t at = hash(row_key);; ++at) {
+    for (uint32_t at = hash(row_key, shift_);; ++at) {
       Entry& entry = entries_[at & mask_];
       *inserted = is_free(entry);
       if (*inserted) {
         if (size_ == slots_max_) return kNoSlot;
-        entry = new_entry(row_key, size_);
+        entry = new_entry(row_key, size_, first_);
         return size_++;
       }
-      if (row_key_of(entry) == row_key) return slot_of(entry);
+      if (row_key_of(entry) == row_key) return slot_of(entry, first_);
     }
   }
 
@@ -101,22 +101,24 @@ class RowIndex {
     if (is_list() || count > slots_max_ - size_) {
       return find_or_insert_one_by_one(row_keys, count, slots, note);
     }
+    // In registers, since slots that are written might else be these.
     Entry* const entries = entries_.data();
-    const uint32_t mask = mask_;
+    const uint32_t mask = mask_, first = first_;
+    const int shift = shift_;
     uint32_t size = size_;
     for (uint32_t i = 0; i < count; ++i) {
       const uint32_t row_key = row_keys[i];
-      uint32_t at = hash(row_key) & mask;
+      uint32_t at = hash(row_key, shift) & mask;
       Entry entry = entries[at];
       // Another row key, and not free.
-      while (((entry >> 32 ^ row_key) & taken_mask(entry)) != 0) {
+      while (((entry >> 32 ^ row_key) & taken_mask(entry, first)) != 0) {
         at = (at + 1) & mask;
         entry = entries[at];
       }
       // Whether a row of a step came before cannot be foreseen: nothing branches on it.
-      const uint32_t taken = taken_mask(entry);
-      const uint32_t slot = size ^ ((size ^ slot_of(entry)) & taken);
-      entries[at] = new_entry(row_key, slot);
+      const uint32_t taken = taken_mask(entry, first);
+      const uint32_t slot = size ^ ((size ^ slot_of(entry, first)) & taken);
+      entries[at] = new_entry(row_key, slot, first);
       slots[i] = slot;
       note(size, i);
       size += 1 + taken;
@@ -141,13 +143,17 @@ class RowIndex {
   using Entry = uint64_t;
 
   static uint32_t row_key_of(Entry entry) { return static_cast<uint32_t>(entry >> 32); }
-  uint32_t slot_of(Entry entry) const { return static_cast<uint32_t>(entry) - first_; }
+  static uint32_t slot_of(Entry entry, uint32_t first) {
+    return static_cast<uint32_t>(entry) - first;
+  }
   // All bits of one that has a slot, none of a free one: that is a number below first_, of which
   // the difference has its top bit, as no slot has.
-  uint32_t taken_mask(Entry entry) const { return (slot_of(entry) >> 31) - 1; }
-  bool is_free(Entry entry) const { return taken_mask(entry) == 0; }
-  Entry new_entry(uint32_t row_key, uint32_t slot) const {
-    return uint64_t{row_key} << 32 | (first_ + slot);
+  static uint32_t taken_mask(Entry entry, uint32_t first) {
+    return (slot_of(entry, first) >> 31) - 1;
+  }
+  bool is_free(Entry entry) const { return taken_mask(entry, first_) == 0; }
+  static Entry new_entry(uint32_t row_key, uint32_t slot, uint32_t first) {
+    return uint64_t{row_key} << 32 | (first + slot);
   }
 
   // So is one that was not laid out, of no rows.
@@ -191,7 +197,7 @@ class RowIndex {
   }
 
   // Fibonacci hashing (Knuth 6.4): the top bits of a product.
-  uint32_t hash(uint32_t row_key) const { return row_key * 2654435769u >> shift_; }
+  static uint32_t hash(uint32_t row_key, int shift) { return row_key * 2654435769u >> shift; }
 
   std::span<uint32_t> list_;  // up to kListMax slots: their keys; else empty
   std::span<Entry> entries_;

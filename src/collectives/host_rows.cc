@@ -175,9 +175,18 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   --*pending;
 }
 
+void HostRows::GroupByColumn::find(const uint32_t* row_keys, uint32_t count,
+                                   uint32_t* columns) const {
+  if (rows.owners_ == Owners::kHashed) {
+    const uint32_t* const of_owners = rows.columns_.columns_of_owners();
+    return rows.partition_.look_up_owners(row_keys, count, of_owners, columns);
+  }
+  for (uint32_t i = 0; i < count; ++i) columns[i] = rows.column_of_row_key(row_keys[i]);
+}
+
 // A job, or what is not left to one.
 void HostRows::coalesce(StepBuffer& buffer) {
-  const auto column_of = [this](uint32_t row_key) { return column_of_row_key(row_key); };
+  const GroupByColumn column_of = {*this};
   std::byte* const block = buffer.block.data();
   if (buffer.distinct.row_keys != nullptr) {
     coalescer_.take(buffer.distinct, column_of, block);

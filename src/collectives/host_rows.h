@@ -96,6 +96,10 @@ class HostRows final : private LentReader {
     return columns_.column_of(owners_ == Owners::kRanges ? partition_.range_owner_of(row_key)
                                                          : partition_.owner_of(row_key));
   }
+  struct GroupByColumn {
+    const HostRows& rows;
+    void find(const uint32_t* row_keys, uint32_t count, uint32_t* columns) const;
+  };
   // The most rows that a host, or the ranks of one, can send of those of this rank's column.
   uint64_t column_rows() const;
 

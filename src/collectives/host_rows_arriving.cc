@@ -21,7 +21,7 @@ void HostRows::start_arriving(StepBuffer& buffer, ArrivingElements& arriving) {
     StepBuffer& adding = *static_cast<StepBuffer*>(job.context);
     const Arrival& arrival = adding.arrival;
     HostRows& rows = *adding.host_rows;
-    const auto column_of = [&rows](uint32_t row_key) { return rows.column_of_row_key(row_key); };
+    const GroupByColumn column_of = {rows};
     if (!arrival.started) {
       rows.coalescer_.start(rows.partition_, adding.first, column_of, adding.block.data());
     }

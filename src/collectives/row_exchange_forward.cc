@@ -82,10 +82,10 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
   const std::span<uint32_t> items = buffer.items.subspan(begin, count);
   const std::span<uint32_t> item_keys = buffer.row_keys.subspan(begin, count);
   const uint32_t* const row_keys = sum.row_keys() + begin;
-  group_items(
-      count, static_cast<uint32_t>(owners.size()),
-      [&](uint32_t i) { return columns_.place_in_column(partition_.owner_of(row_keys[i])); },
-      buffer.offsets, items);
+  // Where their row keys will stand by owner, for a moment.
+  const std::span<uint32_t> places = item_keys;
+  partition_.look_up_owners(row_keys, count, columns_.places_of_owners(), places.data());
+  group_items(places, static_cast<uint32_t>(owners.size()), buffer.offsets, items);
   for (uint32_t item = 0; item < count; ++item) {
     item_keys[item] = row_keys[items[item]];
     items[item] += begin;

@@ -178,12 +178,11 @@ void LedVariable::take_rows(HostList& list, bool together) {
   const uint32_t taken_before = list.taken;
   find_fresh(list);
   // By owner, so that what one owner is asked for lies together.
-  group_items(
-      fresh_count_, static_cast<uint32_t>(asked_.size()),
-      [&](uint32_t i) {
-        return columns_.place_in_column(partition_.owner_of(held.row_key(fresh_[i])));
-      },
-      offsets_, grouped_);
+  for (uint32_t i = 0; i < fresh_count_; ++i) list.asked[i] = held.row_key(fresh_[i]);
+  const std::span<uint32_t> places = list.asked.first(fresh_count_);
+  partition_.look_up_owners(places.data(), places.size(), columns_.places_of_owners(),
+                            places.data());
+  group_items(places, static_cast<uint32_t>(asked_.size()), offsets_, grouped_);
   for (uint32_t i = 0; i < fresh_count_; ++i) list.asked[i] = held.row_key(fresh_[grouped_[i]]);
   if (coding().row_keys && scratch_ != nullptr) sort_asked(list);
   const auto fresh = fresh_.first(fresh_count_);

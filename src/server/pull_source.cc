@@ -18,6 +18,11 @@ PullSource::PullSource(const Columns& columns, Outbox& outbox, const PulledVaria
       variables_(variables),
       reader_(columns, outbox, in_place, *this),
       asked_(columns.count()) {
+  const uint32_t* const column_of = columns.columns_of_owners();
+  group_of_owner_.assign(column_of, column_of + columns.world());
+  for (const uint32_t rank : columns.locals()) {
+    group_of_owner_[rank] = PulledVariable::tables_group(columns);
+  }
   slices_.reserve(PARALLAX_SLICES_MAX);
   active_variables_.reserve(PARALLAX_SLICES_MAX);
   tied_.reserve(PARALLAX_SLICES_MAX);
@@ -124,12 +129,9 @@ void PullSource::coalesce(PulledVariable& variable) {
 }
 
 void PullSource::group(PulledVariable& variable) {
-  const uint32_t read_host =
-      variable.in_tables == RowsInTables::kHosts ? columns_.host() : columns_.host_count();
-  variable.coalescer.group([&, tables = variable.tables_group()](uint32_t row_key) {
-    const uint32_t owner = variable.partition.owner_of(row_key);
-    return columns_.host_of(owner) == read_host ? tables : columns_.column_of(owner);
-  });
+  const bool hosts = variable.in_tables == RowsInTables::kHosts;
+  const uint32_t* const groups = hosts ? group_of_owner_.data() : columns_.columns_of_owners();
+  variable.coalescer.group(GroupByOwner{variable.partition, groups});
 }
 
 void PullSource::send_local(PulledVariable& variable) {

@@ -59,10 +59,11 @@ void RowAccess::group_row_keys(const Table& table) {
   items_.resize(count);
   grouped_.resize(count);
   offsets_.resize(groups + 1);
-  group_items(
-      count, groups,
-      [&](uint32_t i) { return table.sharded() ? table.partition().owner_of(row_keys_[i]) : 0; },
-      offsets_, items_);
+  std::fill(grouped_.begin(), grouped_.end(), 0);
+  for (uint32_t i = 0; i < count && table.sharded(); ++i) {
+    grouped_[i] = table.partition().owner_of(row_keys_[i]);
+  }
+  group_items(grouped_, groups, offsets_, items_);
   for (uint32_t item = 0; item < count; ++item) grouped_[item] = row_keys_[items_[item]];
 }
 

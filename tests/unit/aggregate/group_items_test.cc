@@ -23,8 +23,7 @@ TEST(GroupItems, AreSortedByGroupAndKeepTheirOrder) {
     std::vector<uint32_t> group_of(count);
     for (uint32_t& group : group_of) group = static_cast<uint32_t>(random.below(groups));
     std::vector<uint32_t> offsets(groups + 1, 77), order(count, 77), sorted(count);
-    group_items(
-        count, groups, [&](uint32_t i) { return group_of[i]; }, offsets, order);
+    group_items(group_of, groups, offsets, order);
     std::iota(sorted.begin(), sorted.end(), 0u);
     std::stable_sort(sorted.begin(), sorted.end(),
                      [&](uint32_t a, uint32_t b) { return group_of[a] < group_of[b]; });

@@ -24,6 +24,7 @@ std::vector<uint32_t> edges(uint32_t most) {
 void expect_exact(uint32_t number, const Divisor& divisor) {
   ASSERT_EQ(divisor.quotient(number), number / divisor.value()) << number;
   ASSERT_EQ(divisor.remainder(number), number % divisor.value()) << number;
+  ASSERT_EQ(divisor.remainder_in_vectors(number), number % divisor.value()) << number;
 }
 
 TEST(Divisor, IsExactAtTheEdges) {
