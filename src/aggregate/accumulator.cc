@@ -102,7 +102,7 @@ void RowAccumulator::lay_out(Arena& arena, const RowAccumulatorOptions& options)
 void RowAccumulator::clear() {
   sources_.clear();
   index_.clear();
-  in_scratch_ = unindexed_ = false;
+  indexed_ = Indexed::kHere;
   joined_max_ = 0;
   count_ = 0;
   reorder_.clear();
@@ -126,9 +126,7 @@ bool RowAccumulator::add(uint32_t source, uint32_t count, std::span<const std::b
 bool RowAccumulator::sum(uint32_t count, const std::byte* row_keys, const std::byte* values) {
   std::array<uint32_t, kRowsTogether> keys = {};
   std::array<const std::byte*, kRowsTogether> rows = {};
-  if (in_scratch_) insert_all(index_);
-  in_scratch_ = false;
-  PARALLAX_CHECK(!unindexed_);
+  RowIndex& index = indexed_ == Indexed::kHere ? index_ : index_for(options_.rows_max);
   return with_sum_type(options_.sum, [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (uint32_t first = 0; first < count; first += kRowsTogether) {
@@ -136,15 +134,14 @@ bool RowAccumulator::sum(uint32_t count, const std::byte* row_keys, const std::b
       // By memcpy: messages promise no alignment.
       std::memcpy(keys.data(), row_keys + first * sizeof(uint32_t), together * sizeof(uint32_t));
       for (uint32_t i = 0; i < together; ++i, values += row_bytes_) rows[i] = values;
-      if (!sum_some<T>(index_, std::span(keys).first(together), rows.data(), false)) return false;
+      if (!sum_some<T>(index, std::span(keys).first(together), rows.data(), false)) return false;
     }
     return true;
   });
 }
 
 bool RowAccumulator::join(std::span<const uint32_t> row_keys, const std::byte* const* rows) {
-  PARALLAX_CHECK(!unindexed_);
-  RowIndex& index = index_of_joined();
+  RowIndex& index = index_for(std::min(joined_max_, options_.rows_max));
   return with_sum_type(options_.sum, [&](auto tag) {
     return sum_some<typename decltype(tag)::type>(index, row_keys, rows, options_.rows_stay);
   });
@@ -152,12 +149,12 @@ bool RowAccumulator::join(std::span<const uint32_t> row_keys, const std::byte* c
 
 void RowAccumulator::join_distinct(std::span<const uint32_t> row_keys,
                                    const std::byte* const* rows) {
-  PARALLAX_CHECK(options_.rows_stay && options_.sources == 1 && index_.size() == 0 &&
+  PARALLAX_CHECK(options_.rows_stay && (count_ == 0 || indexed_ == Indexed::kNowhere) &&
                  row_keys.size() <= options_.rows_max - count_);
   std::copy(row_keys.begin(), row_keys.end(), row_keys_.begin() + count_);
   std::copy_n(rows, row_keys.size(), places_.begin() + count_);
   count_ += static_cast<uint32_t>(row_keys.size());
-  unindexed_ = true;
+  indexed_ = Indexed::kNowhere;
 }
 
 void RowAccumulator::join_rows_of(uint32_t source, const RowAccumulator& other,
@@ -165,28 +162,40 @@ void RowAccumulator::join_rows_of(uint32_t source, const RowAccumulator& other,
                                   std::span<const uint32_t> slots) {
   std::array<const std::byte*, kRowsTogether> rows;
   PARALLAX_CHECK(spend(source, static_cast<uint32_t>(slots.size())));
+  const bool first_source = count_ == 0 || indexed_ == Indexed::kNowhere;
   for (size_t first = 0; first < slots.size(); first += kRowsTogether) {
     const size_t together = std::min<size_t>(slots.size() - first, kRowsTogether);
     for (size_t i = 0; i < together; ++i) rows[i] = other.row(slots[first + i]);
-    PARALLAX_CHECK(join(row_keys.subspan(first, together), rows.data()));
+    const std::span<const uint32_t> some = row_keys.subspan(first, together);
+    if (first_source) {
+      join_distinct(some, rows.data());
+    } else {
+      PARALLAX_CHECK(join(some, rows.data()));
+    }
   }
 }
 
-// Joined rows are many at a time, and no others come in between, but where it takes several turns.
-// Then who has lost the scratch goes on with an index of its own, lest two take it from each other
-// in every turn.
-RowIndex& RowAccumulator::index_of_joined() {
-  if (options_.scratch == nullptr || index_.size() > 0) return index_;
-  if (in_scratch_) {
+// One with room for so many. Joined rows are many at a time, and no others come in between, but
+// where it takes several turns. Then who has lost the scratch goes on with an index of its own, lest
+// two take it from each other in every turn.
+RowIndex& RowAccumulator::index_for(uint64_t rows) {
+  if (indexed_ == Indexed::kInScratch) {
     RowIndex* const index = options_.scratch->of(this);
-    if (index != nullptr) return *index;
-    in_scratch_ = false;
-    insert_all(index_);
-    return index_;
+    return index != nullptr && rows <= scratch_rows_ ? *index : own_index();
   }
-  RowIndex* const index = options_.scratch->begin(this, std::min(joined_max_, options_.rows_max));
-  in_scratch_ = index != nullptr;
-  return in_scratch_ ? *index : index_;
+  if (options_.scratch == nullptr || index_.size() > 0) return own_index();
+  RowIndex* const index = options_.scratch->begin(this, rows);
+  if (index == nullptr) return own_index();
+  insert_all(*index);
+  indexed_ = Indexed::kInScratch;
+  scratch_rows_ = rows;
+  return *index;
+}
+
+RowIndex& RowAccumulator::own_index() {
+  if (indexed_ != Indexed::kHere) insert_all(index_);
+  indexed_ = Indexed::kHere;
+  return index_;
 }
 
 // The rows that are there, into an index that is empty.

@@ -134,7 +134,8 @@ struct RowAccumulatorOptions {
   uint32_t row_elements = 1;
   bool ordered = false;
   bool rows_stay = false;  // of joined rows those that come once are not copied
-  // By which joined rows are found where none is added; outlives the accumulator. Null: by its own.
+  // By which joined rows are found, and others that are added to them, as long as nobody else
+  // takes it; outlives the accumulator. Null: by its own.
   RowScratch* scratch = nullptr;
   SumType sum = SumType::kF32;
 };
@@ -166,11 +167,11 @@ class RowAccumulator {
   // from +0, as sums are, may be -0. False: more distinct rows than the ranks registered for, which
   // fails the job: nothing is added to it any more.
   [[nodiscard]] bool join(std::span<const uint32_t> row_keys, const std::byte* const* rows);
-  // The same of rows that stay, of the only source there is, which gives each of them once: no
-  // look-up is needed.
+  // The same of rows that stay, of the first source there is, which gives each of them once: none
+  // is looked up, and for those that come later they are put into an index once such do.
   void join_distinct(std::span<const uint32_t> row_keys, const std::byte* const* rows);
-  // Rows that a source gives where another accumulator has them, by slot, and where they stay. It
-  // may, and there is room.
+  // Rows that a source gives where another accumulator has them, by slot, and where they stay; no
+  // other one of its. It may, and there is room.
   void join_rows_of(uint32_t source, const RowAccumulator& other,
                     std::span<const uint32_t> row_keys, std::span<const uint32_t> slots);
   // The source sends nothing more.
@@ -182,8 +183,8 @@ class RowAccumulator {
   // Once complete: distinct rows in order of first arrival.
   uint32_t row_count() const { return count_; }
   const uint32_t* row_keys() const { return row_keys_.data(); }
-  // By which each is found; null where that is in the scratch, or none is kept.
-  const RowIndex* index() const { return in_scratch_ || unindexed_ ? nullptr : &index_; }
+  // By which each is found, until more are added.
+  const RowIndex& index() { return own_index(); }
   // One behind the other, unless they stay; then places() has where each is.
   const std::byte* values() const { return options_.rows_stay ? nullptr : values_.data(); }
   const std::byte* const* places() const { return options_.rows_stay ? places_.data() : nullptr; }
@@ -196,7 +197,8 @@ class RowAccumulator {
   template <typename T>
   [[nodiscard]] bool sum_some(RowIndex& index, std::span<const uint32_t> row_keys,
                               const std::byte* const* rows, bool stay);
-  RowIndex& index_of_joined();
+  RowIndex& index_for(uint64_t rows);
+  RowIndex& own_index();
   void insert_all(RowIndex& index);
   template <typename T>
   void add_rows(std::span<const uint32_t> row_keys, const uint32_t* slots,
@@ -212,9 +214,10 @@ class RowAccumulator {
   size_t row_bytes_ = 0;
   AccumulatorSources sources_;
   RowIndex index_;
-  bool in_scratch_ = false;  // the rows are, and not in `index_`
-  bool unindexed_ = false;   // they are nowhere
-  uint64_t joined_max_ = 0;  // rows that are going to be joined
+  enum class Indexed : uint8_t { kHere, kInScratch, kNowhere };
+  Indexed indexed_ = Indexed::kHere;  // where the rows are
+  uint64_t scratch_rows_ = 0;         // so many there may be in the scratch
+  uint64_t joined_max_ = 0;           // rows that are going to be joined
   uint32_t count_ = 0;
   ReorderBuffer reorder_;
   std::span<uint32_t> row_keys_;

@@ -13,8 +13,6 @@
 
 namespace parallax {
 
-class RowIndex;
-
 struct ReducedGradient {
   bool contributed = false;  // some rank gave a slice, if only one without rows
   bool has_values = false;   // false: no rank gave values, and nothing is to be applied
@@ -27,8 +25,6 @@ struct ReducedGradient {
   uint32_t contributors = 0;  // ranks that gave a slice, where the exchange counts them
   uint32_t row_count = 0;
   const uint32_t* row_keys = nullptr;
-  // Of an owner's rows: by which each is found; null where no index is kept.
-  const RowIndex* index = nullptr;
   const std::byte* values = nullptr;  // of `sum`
   // Of rows: where each lies by itself; null: one behind the other at `values`. What lies in other
   // ranks' memory is read as long as HostStaging::readable(). A row that lies where its program has

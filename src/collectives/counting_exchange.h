@@ -36,6 +36,7 @@ class CountingExchange final : public Exchange {
   ExchangeState state(uint64_t step) const override;
   MissingRanks missing(uint64_t step) const override;
   ReducedGradient owned(uint64_t step) const override { return carrier_->owned(step); }
+  const RowIndex* owned_index(uint64_t step) override { return carrier_->owned_index(step); }
   ReducedGradient whole(uint64_t step) const override;
   ExchangeCounts counts(uint64_t step) const override { return carrier_->counts(step); }
 

@@ -101,8 +101,9 @@ Status RowExchange::reserve() {
 
 Status RowExchange::reserve_scratch() {
   if (options_.scratch == nullptr) return {};
-  const uint64_t summed = host_rows_.leads() ? host_rows_.sum(0).rows_max() : 0;
-  return options_.scratch->reserve(std::max(options_.rows_max, summed));
+  const uint64_t of_host = host_rows_.leads() ? host_rows_.sum(0).rows_max() : 0;
+  const uint64_t of_hosts = step_buffers_[0].total.rows_max();
+  return options_.scratch->reserve(std::max({options_.rows_max, of_host, of_hosts}));
 }
 
 void RowExchange::lay_out(Arena& arena) {
@@ -126,12 +127,16 @@ void RowExchange::lay_out(Arena& arena) {
 
 void RowExchange::lay_out_total(Arena& arena, StepBuffer& buffer) {
   const uint64_t rows_max = std::min(intake_.rows_summed(), options_.rows_max * columns_.world());
+  // Of two hosts the other's rows come table by table. Of more, all tables of one come before those
+  // of the next, and who came back to a table would have lost the scratch.
+  const bool table_by_table = takes_own_ && sources_.size() == 2;
   buffer.total.lay_out(arena, {.sources = static_cast<uint32_t>(sources_.size()),
                                .rows_max = rows_max,
                                .rows_max_of = intake_.rows_max_of_hosts(),
                                .row_elements = static_cast<uint32_t>(partition_.row_elements()),
                                .ordered = options_.ordered,
                                .rows_stay = takes_own_,
+                               .scratch = table_by_table ? options_.scratch : nullptr,
                                .sum = options_.sum});
 }
 
@@ -321,7 +326,6 @@ ReducedGradient RowExchange::owned(uint64_t step) const {
   part.has_values = total(buffer).contributed();
   part.row_count = total(buffer).row_count();
   part.row_keys = total(buffer).row_keys();
-  part.index = total(buffer).index();
   part.values = total(buffer).values();
   part.places = total(buffer).places();
   return part;

@@ -51,6 +51,9 @@ class RowExchange final : public Exchange, private HostRows::User {
   ExchangeState state(uint64_t step) const override;
   MissingRanks missing(uint64_t step) const override;
   ReducedGradient owned(uint64_t step) const override;
+  const RowIndex* owned_index(uint64_t step) override {
+    return reduces_ && !one_host() ? &step_buffer(step).total.index() : nullptr;
+  }
   ReducedGradient whole(uint64_t step) const override;
   ExchangeCounts counts(uint64_t step) const override;
 

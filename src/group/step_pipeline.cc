@@ -55,8 +55,8 @@ void tell_leaders(const Columns& columns, uint64_t step, Outbox& outbox) {
 // discarded.
 void answer_early(Group& group, uint64_t step) {
   group.pulls().answer_early(step, [&](uint32_t variable) -> const RowIndex* {
-    const Exchange& exchange = group.runtime(variable).exchange_at(step);
-    return exchange.state(step).reduced ? exchange.owned(step).index : nullptr;
+    Exchange& exchange = group.runtime(variable).exchange_at(step);
+    return exchange.state(step).reduced ? exchange.owned_index(step) : nullptr;
   });
 }
 
