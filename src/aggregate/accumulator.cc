@@ -101,7 +101,9 @@ void RowAccumulator::lay_out(Arena& arena, const RowAccumulatorOptions& options)
 
 void RowAccumulator::clear() {
   sources_.clear();
-  index_.clear();
+  // Steps are much alike, and what they use of it is to stay in the cache.
+  constexpr uint64_t kRowsMin = 64;
+  index_.clear_for(std::min<uint64_t>(options_.rows_max, kRowsMin + count_ + count_ / 4));
   indexed_ = Indexed::kHere;
   joined_max_ = 0;
   count_ = 0;
@@ -193,7 +195,10 @@ RowIndex& RowAccumulator::index_for(uint64_t rows) {
 }
 
 RowIndex& RowAccumulator::own_index() {
-  if (indexed_ != Indexed::kHere) insert_all(index_);
+  if (indexed_ != Indexed::kHere) {
+    if (count_ > index_.slots_max()) index_.clear_for(options_.rows_max);
+    insert_all(index_);
+  }
   indexed_ = Indexed::kHere;
   return index_;
 }
@@ -210,9 +215,17 @@ void RowAccumulator::insert_all(RowIndex& index) {
 template <typename T>
 bool RowAccumulator::sum_some(RowIndex& index, std::span<const uint32_t> row_keys,
                               const std::byte* const* rows, bool stay) {
-  for (const uint32_t row_key : row_keys) index.prefetch(row_key);
+  const bool own = &index == &index_;
+  if (own || index.is_far()) {
+    for (const uint32_t row_key : row_keys) index.prefetch(row_key);
+  }
   std::array<uint32_t, kRowsTogether> slots;
   const auto count = static_cast<uint32_t>(row_keys.size());
+  if (own && count > index.slots_max() - index.size() &&
+      index.slots_max() < options_.rows_max) {
+    index.clear_for(options_.rows_max);
+    insert_all(index);
+  }
   // More distinct rows than the ranks registered for.
   if (!index.find_or_insert_each(row_keys.data(), count, slots.data())) return false;
   add_rows<T>(row_keys, slots.data(), rows, stay);

@@ -60,6 +60,8 @@ class RowIndex {
   }
 
   uint32_t size() const { return size_; }
+  // Until it is cleared again.
+  uint64_t slots_max() const { return slots_max_; }
 
   // Asks the memory for where a row key is looked for first.
   void prefetch(uint32_t row_key) const {
