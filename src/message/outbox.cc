@@ -8,6 +8,7 @@
 #include "base/bits.h"
 #include "base/check.h"
 #include "base/prefetch.h"
+#include "base/row_copies.h"
 #include "message/place_offer.h"
 
 namespace parallax {
@@ -485,13 +486,21 @@ void Outbox::write_payload(const Send& send, uint64_t count, std::byte* out) con
     out += count * sizeof(uint32_t);
   }
   if (!rows.has_rows()) return;
-  const size_t row_bytes = send.row_bytes();
   const size_t source_row_bytes = size_t{format.source_bytes} * rows.row_elements;
-  const auto row_at = [&](uint64_t item) { return rows.row(item, source_row_bytes); };
+  const RowCopies copies(format.convert, rows.row_elements, format.element_bytes);
+  const uint64_t end = send.packed + count;
   const uint64_t ahead = rows.order == nullptr ? count : kRowsAhead;  // they lie all over a table
-  for (uint64_t at = send.packed; at < send.packed + count; ++at, out += row_bytes) {
-    if (at + ahead < send.packed + count) prefetch_row(row_at(at + ahead), source_row_bytes);
-    convert_or_copy(format.convert, row_at(at), out, rows.row_elements, format.element_bytes);
+  RowCopies::Some some;
+  for (uint64_t at = send.packed; at < end; at += some.count) {
+    some.count = static_cast<uint32_t>(std::min<uint64_t>(end - at, RowCopies::kTogether));
+    for (uint32_t i = 0; i < some.count; ++i, out += copies.bytes()) {
+      if (at + i + ahead < end) {
+        prefetch_row(rows.row(at + i + ahead, source_row_bytes), source_row_bytes);
+      }
+      some.rows[i] = rows.row(at + i, source_row_bytes);
+      some.to[i] = out;
+    }
+    copies.copy(some);
   }
 }
 

@@ -45,12 +45,15 @@ class HeldRows {
   // A row that was taken just now goes to another such slot; each slot has one row when all moved.
   void move(uint32_t row_key, uint32_t slot);
   bool here(uint32_t slot) const { return (marks_[slot] & kHere) != 0; }
-  void put(uint32_t slot, const std::byte* values, size_t bytes) {
-    std::memcpy(&values_[slot * bytes], values, bytes);
-    put_there(slot);
+  // Of so many, in slots that follow each other.
+  void put(uint32_t slot, const std::byte* values, size_t bytes, uint32_t count) {
+    std::memcpy(&values_[slot * bytes], values, count * bytes);
+    put_there(slot, count);
   }
-  // Somebody else has put its values.
-  void put_there(uint32_t slot) { marks_[slot] |= kHere; }
+  // Somebody else has put their values.
+  void put_there(uint32_t slot, uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) marks_[slot + i] |= kHere;
+  }
   // By slot, each of as many bytes as it was put with: the same for all of a step.
   const std::byte* values() const { return values_.data(); }
   size_t value_bytes() const { return values_.size(); }
@@ -70,6 +73,12 @@ class HeldRows {
   uint32_t pop(Queue& queue) {
     const uint32_t slot = queue.head;
     queue.head = next_[slot];
+    return slot;
+  }
+  // The same of those whose slots follow each other, `most` of them: the first, and how many.
+  uint32_t pop_run(Queue& queue, uint32_t most, uint32_t* count) {
+    const uint32_t slot = pop(queue);
+    for (*count = 1; *count < most && queue.head == slot + *count; ++*count) pop(queue);
     return slot;
   }
 

@@ -369,9 +369,13 @@ bool LedVariable::on_values(uint32_t from, const Section& section) {
   }
   asked_keys_.answered(step_, columns_.place_in_column(from), header.count);
   HeldRows& held = rows_[form_under_way_];
-  for (uint32_t i = 0; i < header.count; ++i) {
-    const uint32_t slot = held.pop(asked.queue);
-    placed ? held.put_there(slot) : held.put(slot, payload + i * item_bytes, item_bytes);
+  for (uint32_t i = 0, run = 0; i < header.count; i += run) {
+    const uint32_t slot = held.pop_run(asked.queue, header.count - i, &run);
+    if (placed) {
+      held.put_there(slot, run);
+    } else {
+      held.put(slot, payload + i * item_bytes, item_bytes, run);
+    }
   }
   return true;
 }

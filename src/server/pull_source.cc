@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/prefetch.h"
+#include "base/row_copies.h"
 #include "server/pull_sections.h"
 
 namespace parallax {
@@ -230,17 +231,21 @@ void PullSource::put_rows(PulledVariable& variable, uint32_t column, const Range
                           RowAt row_at) {
   // It is of this pull, since something was due.
   const PulledSlice* into = &slices_[variable.first_slice];
-  const uint64_t width = variable.partition.row_elements();
-  const size_t out_bytes = bytes_of_dtype(into->slice.dtype);
-  const Convert convert = converter(variable.slice_dtype, into->slice.dtype);
+  const RowCopies copies(converter(variable.slice_dtype, into->slice.dtype),
+                         variable.partition.row_elements(), bytes_of_dtype(into->slice.dtype));
   // The list was sent in this order; its row keys need not come back.
   const uint32_t* const places =
       variable.coalescer.order() + variable.coalescer.group_first(column) + rows.first;
-  for (uint64_t i = 0; i < rows.count; ++i) {
-    into = next_slice(places[i], into, slices_.data());
-    convert_or_copy(convert, row_at(i),
-                    into->slice.values + (places[i] - into->before) * width * out_bytes, width,
-                    out_bytes);
+  RowCopies::Some some;
+  for (uint64_t first = 0; first < rows.count; first += some.count) {
+    some.count = static_cast<uint32_t>(std::min<uint64_t>(rows.count - first, RowCopies::kTogether));
+    for (uint32_t i = 0; i < some.count; ++i) {
+      const uint32_t place = places[first + i];
+      into = next_slice(place, into, slices_.data());
+      some.rows[i] = row_at(first + i);
+      some.to[i] = into->slice.values + (place - into->before) * copies.bytes();
+    }
+    copies.copy(some);
   }
   advance_front(variable);
 }
@@ -371,18 +376,24 @@ void PullSource::fill_in(const PulledVariable& variable) {
 void PullSource::fill_rows(const PulledVariable& variable, const PulledSlice& of, uint32_t first,
                            uint32_t end) const {
   const PullSlice& slice = of.slice;
-  const size_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(slice.dtype);
+  const RowCopies copies(nullptr, variable.partition.row_elements(), bytes_of_dtype(slice.dtype));
+  const CoalescedIds& coalescer = variable.coalescer;
+  // Whether a row is one cannot be foreseen: each is noted, and the next one over it if it is not.
+  RowCopies::Some some;
   for (uint32_t i = first; i < end; ++i) {
-    const uint32_t first_row = variable.coalescer.first_row_of(of.before + i);
-    if (first_row == of.before + i) continue;
-    std::byte* const row = slice.values + i * row_bytes;
-    if (first_row == kNoSlot) {
-      std::memset(row, 0, row_bytes);
-      continue;
+    const uint32_t first_row = coalescer.first_row_of(of.before + i);
+    some.to[some.count] = slice.values + i * copies.bytes();
+    some.rows[some.count] = nullptr;
+    if (first_row != kNoSlot) {
+      const PulledSlice& from = first_row >= of.before ? of : slice_with(first_row);
+      some.rows[some.count] = from.slice.values + (first_row - from.before) * copies.bytes();
     }
-    const PulledSlice& from = slice_with(first_row);
-    std::memcpy(row, from.slice.values + (first_row - from.before) * row_bytes, row_bytes);
+    some.count += first_row != of.before + i ? 1 : 0;
+    if (some.count < RowCopies::kTogether) continue;
+    copies.copy(some);
+    some.count = 0;
   }
+  copies.copy(some);
 }
 
 // Of tied_, which ascend, the one in which that row lies, counted over all of them.

@@ -8,6 +8,7 @@
 
 #include "aggregate/row_coalescer.h"
 #include "base/prefetch.h"
+#include "base/row_copies.h"
 
 namespace parallax {
 
@@ -15,55 +16,6 @@ namespace {
 
 // Copied in a turn: some 50 us.
 constexpr uint64_t kTurnBytes = 512 * 1024;
-
-// How a row leaves its table, and how many bytes it has where it goes.
-struct CopiedRow {
-  Convert convert = nullptr;
-  uint64_t width = 0, bytes = 0;
-};
-// Zeros for padding, which is null.
-using CopyRows = void (*)(const CopiedRow& row, const std::byte* const* rows, std::byte* const* to,
-                          uint32_t count);
-
-void copy_any(const CopiedRow& row, const std::byte* const* rows, std::byte* const* to,
-              uint32_t count) {
-  for (uint32_t i = 0; i < count; ++i) {
-    if (rows[i] == nullptr) {
-      std::memset(to[i], 0, row.bytes);
-    } else {
-      convert_or_copy(row.convert, rows[i], to[i], row.width, row.bytes / row.width);
-    }
-  }
-}
-
-// Of a length that the compiler knows: of narrow rows a call for each takes longer than the copy.
-template <size_t kBytes>
-void copy_narrow(const CopiedRow& /*row*/, const std::byte* const* rows, std::byte* const* to,
-                 uint32_t count) {
-  for (uint32_t i = 0; i < count; ++i) {
-    if (rows[i] == nullptr) {
-      std::memset(to[i], 0, kBytes);
-    } else {
-      std::memcpy(to[i], rows[i], kBytes);
-    }
-  }
-}
-
-CopyRows copy_of(const CopiedRow& row) {
-  if (row.convert != nullptr) return copy_any;
-  switch (row.bytes) {
-    case 32:
-      return copy_narrow<32>;
-    case 64:
-      return copy_narrow<64>;
-    case 128:
-      return copy_narrow<128>;
-    case 256:
-      return copy_narrow<256>;
-    default:
-      return copy_any;
-  }
-}
 
 }  // namespace
 
@@ -302,18 +254,12 @@ uint64_t TableReader::copy_rows(const Reading& reading, uint32_t count, RowsOf r
   const Partition& partition = variable.partition;
   const uint64_t width = partition.row_elements();
   const uint64_t from_bytes = width * bytes_of_dtype(variable.master);
-  const CopiedRow row = {.convert = converter(variable.master, reading.slice->slice.dtype),
-                         .width = width,
-                         .bytes = width * bytes_of_dtype(reading.slice->slice.dtype)};
-  const CopyRows copy_some = copy_of(row);
+  const RowCopies copies(converter(variable.master, reading.slice->slice.dtype), width,
+                         bytes_of_dtype(reading.slice->slice.dtype));
   uint64_t others_rows = 0;
-  struct Found {
-    std::array<const std::byte*, kRowsTogether> rows;
-    std::array<std::byte*, kRowsTogether> to;
-  };
-  const auto find = [&](uint32_t first, Found& found) {
-    const uint32_t together = std::min(count - first, kRowsTogether);
-    for (uint32_t i = 0; i < together; ++i) {
+  const auto find = [&](uint32_t first, RowCopies::Some& found) {
+    found.count = std::min(count - first, RowCopies::kTogether);
+    for (uint32_t i = 0; i < found.count; ++i) {
       const WantedRow each = wanted(first + i);
       found.to[i] = each.to;
       found.rows[i] = nullptr;
@@ -326,13 +272,11 @@ uint64_t TableReader::copy_rows(const Reading& reading, uint32_t count, RowsOf r
     }
   };
   // The next ones are asked of the memory before these are copied.
-  std::array<Found, 2> rows;
+  std::array<RowCopies::Some, 2> rows;
   find(0, rows[0]);
-  for (uint32_t done = 0; done < count; done += kRowsTogether) {
-    const uint32_t turn = done / kRowsTogether;
-    if (count - done > kRowsTogether) find(done + kRowsTogether, rows[(turn + 1) % 2]);
-    const uint32_t together = std::min(count - done, kRowsTogether);
-    copy_some(row, rows[turn % 2].rows.data(), rows[turn % 2].to.data(), together);
+  for (uint32_t done = 0, turn = 0; done < count; done += RowCopies::kTogether, turn ^= 1) {
+    if (count - done > RowCopies::kTogether) find(done + RowCopies::kTogether, rows[turn ^ 1]);
+    copies.copy(rows[turn]);
   }
   return others_rows * from_bytes;
 }

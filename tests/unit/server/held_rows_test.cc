@@ -30,7 +30,7 @@ struct Held {
     return read;
   }
   void put(uint32_t slot, uint32_t value) {
-    rows.put(slot, reinterpret_cast<const std::byte*>(&value), sizeof value);
+    rows.put(slot, reinterpret_cast<const std::byte*>(&value), sizeof value, 1);
   }
   Arena arena;
   HeldRows rows;

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// RowCopies: rows that are copied from here to there, some at a time, and converted where types
+// differ. Narrow ones are copied by a length that the compiler knows: a call for each takes longer
+// than the copy. A plain value; any thread.
+#ifndef PARALLAX_BASE_ROW_COPIES_H_
+#define PARALLAX_BASE_ROW_COPIES_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/number.h"
+
+namespace parallax {
+
+class RowCopies {
+ public:
+  // Of `width` numbers each; `convert` to a type of so many bytes, null: they have it.
+  RowCopies(Convert convert, size_t width, size_t to_element_bytes);
+
+  // Where rows are, and where they go; of null, zeros.
+  static constexpr uint32_t kTogether = 32;
+  struct Some {
+    uint32_t count = 0;
+    std::array<const std::byte*, kTogether> rows;
+    std::array<std::byte*, kTogether> to;
+  };
+  void copy(const Some& some) const { copy_(*this, some); }
+  // Of each where it goes.
+  size_t bytes() const { return bytes_; }
+
+ private:
+  static void copy_any(const RowCopies& copies, const Some& some);
+  template <size_t kBytes>
+  static void copy_narrow(const RowCopies& copies, const Some& some);
+
+  Convert convert_;
+  size_t width_, to_element_bytes_, bytes_;
+  void (*copy_)(const RowCopies& copies, const Some& some);
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_BASE_ROW_COPIES_H_
