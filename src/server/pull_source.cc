@@ -378,30 +378,35 @@ void PullSource::fill_rows(const PulledVariable& variable, const PulledSlice& of
   const PullSlice& slice = of.slice;
   const RowCopies copies(nullptr, variable.partition.row_elements(), bytes_of_dtype(slice.dtype));
   const CoalescedIds& coalescer = variable.coalescer;
-  // Whether a row is one cannot be foreseen: each is noted, and the next one over it if it is not.
-  RowCopies::Some some;
-  for (uint32_t i = first; i < end; ++i) {
-    const uint32_t first_row = coalescer.first_row_of(of.before + i);
-    some.to[some.count] = slice.values + i * copies.bytes();
-    some.rows[some.count] = nullptr;
-    if (first_row != kNoSlot) {
-      const PulledSlice& from = first_row >= of.before ? of : slice_with(first_row);
-      some.rows[some.count] = from.slice.values + (first_row - from.before) * copies.bytes();
-    }
-    some.count += first_row != of.before + i ? 1 : 0;
-    if (some.count < RowCopies::kTogether) continue;
-    copies.copy(some);
+  std::byte* const values = slice.values;
+  const uint32_t before = of.before;
+  for (uint32_t row = before + first; row < before + end;) {
+    // Whether a row is one cannot be foreseen: each is noted, and the next one over it if it is not.
+    RowCopies::Some some;
     some.count = 0;
+    const uint32_t behind = std::min(before + end, row + RowCopies::kTogether);
+    for (; row < behind; ++row) {
+      const uint32_t first_row = coalescer.first_row_of(row);
+      some.to[some.count] = values + (row - before) * copies.bytes();
+      // Of padding, or of a slice before, which are few, it is another.
+      some.rows[some.count] = values + (first_row - before) * copies.bytes();
+      if (first_row < before || first_row == kNoSlot) {
+        some.rows[some.count] = row_at(first_row, copies);
+      }
+      some.count += first_row != row ? 1 : 0;
+    }
+    copies.copy(some);
   }
-  copies.copy(some);
 }
 
-// Of tied_, which ascend, the one in which that row lies, counted over all of them.
-const PulledSlice& PullSource::slice_with(uint32_t row) const {
+// Of tied_, which ascend, counted over all of them. Null: padding.
+const std::byte* PullSource::row_at(uint32_t row, const RowCopies& copies) const {
+  if (row == kNoSlot) return nullptr;
   const auto behind = std::upper_bound(
       tied_.begin(), tied_.end(), row,
       [](uint32_t each, const PulledSlice* slice) { return each < slice->before; });
-  return **std::prev(behind);
+  const PulledSlice& in = **std::prev(behind);
+  return in.slice.values + (row - in.before) * copies.bytes();
 }
 
 // All came for the first slice.

@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "base/row_copies.h"
 #include "message/outbox.h"
 #include "server/pulled_variable.h"
 #include "server/table_reader.h"
@@ -66,7 +67,7 @@ class PullSource final : private TableReader::User {
   void fill_rows(const PulledVariable& variable, const PulledSlice& of, uint32_t first,
                  uint32_t end) const;
   void copy_elements(const PulledVariable& variable);
-  const PulledSlice& slice_with(uint32_t row) const;
+  const std::byte* row_at(uint32_t row, const RowCopies& copies) const;
   [[nodiscard]] bool take_rows(PulledVariable& variable, uint32_t column, const Section& section);
   template <typename RowAt>
   void put_rows(PulledVariable& variable, uint32_t column, const Range& rows, RowAt row_at);

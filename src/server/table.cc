@@ -345,21 +345,29 @@ void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& wit
     return partition_.row_of(row_key) * width;
   };
   if (gradient.rows) {
-    update_in_vectors(rule, [&] {
-      const RowUpdater<T, Values, Rule> updater = all;
-      each_row(
-          gradient.row_count,
-          [&](uint32_t i) {
-            const uint64_t row = row_of(gradient.row_keys[i]);
-            __builtin_prefetch(gradient.row(i));
-            updater.prefetch(row);
-            return row;
-          },
-          [&](uint32_t i, uint64_t row) {
-            updater.update(row, reinterpret_cast<const T*>(gradient.row(i)),
-                           [&] { return first_of(gradient.row_keys[i]); });
-          });
-    });
+    const auto update_rows = [&](auto known_width) {
+      update_in_vectors(rule, [&] {
+        RowUpdater<T, Values, Rule> updater = all;
+        updater.width = known_width;
+        each_row(
+            gradient.row_count,
+            [&](uint32_t i) {
+              const uint64_t row = row_of(gradient.row_keys[i]);
+              __builtin_prefetch(gradient.row(i));
+              updater.prefetch(row);
+              return row;
+            },
+            [&](uint32_t i, uint64_t row) {
+              updater.update(row, reinterpret_cast<const T*>(gradient.row(i)),
+                             [&] { return first_of(gradient.row_keys[i]); });
+            });
+      });
+    };
+    if constexpr (std::is_same_v<Values, PlainValues<float>> && requires { Rule::kIsShort; }) {
+      // Of a length that the compiler knows.
+      if (with_narrow_width(width, update_rows)) return;
+    }
+    update_rows(width);
   } else if (!partition_.ids_declared()) {
     // No rule of such a variable looks beyond an element.
     update_in_vectors(rule, [&] {

@@ -75,6 +75,7 @@ struct DecayedGradient {
 template <typename T>
 class SgdRule {
  public:
+  static constexpr bool kIsShort = true;
   explicit SgdRule(const UpdateArguments& with) : rate_(static_cast<T>(with.learning_rate)) {}
   template <typename Gradient>
   void apply(const RowParts<T>& row, const Gradient& taken) const {
@@ -96,6 +97,7 @@ class SgdRule {
 template <typename T>
 class AdagradRule {
  public:
+  static constexpr bool kIsShort = true;
   explicit AdagradRule(const UpdateArguments& with)
       : rate_(static_cast<T>(with.learning_rate)), epsilon_(static_cast<T>(with.epsilon)) {}
   template <typename Gradient>
