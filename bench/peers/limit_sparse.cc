@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <thread>
 
 #include "base/vector_code.h"
@@ -65,6 +66,11 @@ class LimitSparse final : public Sparse {
     in_vectors([&] { update_own(); });
     wait_for_all();
     return {looked_up_ns - start_ns, now_ns() - start_ns};
+  }
+
+  // Each rank's sum is taken off by itself, and rounded.
+  float sgd_tolerance() const override {
+    return static_cast<float>(world_) * std::numeric_limits<float>::epsilon();
   }
 
  private:

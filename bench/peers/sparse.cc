@@ -160,8 +160,8 @@ void Oracle::apply() {
   for (float& value : rows_) value = to_bf16(value);
 }
 
-uint64_t Oracle::count_wrong(std::span<const float> values) const {
-  const float tolerance = step_.rule == Rule::kSgd ? 0
+uint64_t Oracle::count_wrong(std::span<const float> values, float sgd_tolerance) const {
+  const float tolerance = step_.rule == Rule::kSgd ? sgd_tolerance
                           : step_.is_bf16          ? kHalfTolerance
                                                    : kTolerance;
   uint64_t wrong = 0;
@@ -193,7 +193,7 @@ uint64_t Sparse::check(const std::string& variant, const std::string& words) {
   is_new_ = known_.insert(variant).second;
   run(batches_->ids(0), batches_->ids(is_new_ ? 1 : 0));
   uint64_t wrong =
-      step_.rule == Rule::kSgd ? oracle->take(looked_up()) : oracle->count_wrong(looked_up());
+      step_.rule == Rule::kSgd ? oracle->take(looked_up()) : oracle->count_wrong(looked_up(), 0);
   oracle->apply();
   // Gradients of zeros leave the tables as they are.
   free_gradients();
@@ -201,7 +201,7 @@ uint64_t Sparse::check(const std::string& variant, const std::string& words) {
   // Once with other ids between: what is given for some must not go to the next step's.
   if (is_new_) run(batches_->ids(1), batches_->ids(0));
   run(batches_->ids(0), batches_->ids((steps_ + 1) % batches_->count()));
-  wrong += oracle->count_wrong(looked_up());
+  wrong += oracle->count_wrong(looked_up(), sgd_tolerance());
   refill();
   return wrong;
 }

@@ -85,8 +85,9 @@ class Oracle {
   uint64_t take(std::span<const float> values);
   // All ranks give what fill_gradients() wrote, for batch 0.
   void apply();
-  // How many of the numbers that were looked up for batch 0 are wrong.
-  uint64_t count_wrong(std::span<const float> values) const;
+  // How many of the numbers that were looked up for batch 0 are wrong: of SGD, by more than so much
+  // of themselves.
+  uint64_t count_wrong(std::span<const float> values, float sgd_tolerance) const;
 
  private:
   struct Row {
@@ -125,6 +126,8 @@ class Sparse : public Contender {
   virtual Took run(const int64_t* ids, const int64_t* next) = 0;
   // Gradients are about to be written again.
   virtual void free_gradients() {}
+  // Of numbers updated by SGD, relative. None: a row is updated once, by the sum of all ranks.
+  virtual float sgd_tolerance() const { return 0; }
   // The rows that it looked up.
   virtual std::span<const float> looked_up() const { return buffers_.values; }
 

@@ -91,6 +91,8 @@ class Turns:
         # Nobody always comes after the same neighbour.
         first = turn % len(runs)
         for run in runs[first:] + runs[:first]:
+            if run not in self._iterations:
+                continue  # dropped in this round
             contender, variant, step = run
             took = self._take(run, self._iterations[run])
             if took is not None:
