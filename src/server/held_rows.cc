@@ -18,7 +18,9 @@ void HeldRows::lay_out(Arena& memory, uint64_t rows_max, size_t row_bytes) {
 }
 
 void HeldRows::clear() {
-  index_.clear();
+  // Steps are much alike, and what they use of it is to stay in the cache.
+  constexpr size_t kRowsMin = 64;
+  index_.clear_for(std::min<size_t>(slot_count(), kRowsMin + used_ + used_ / 4));
   used_ = 0;
   free_ = kNoSlot;
   unindexed_ = false;
@@ -33,14 +35,26 @@ void HeldRows::take_all(std::span<const uint32_t> row_keys) {
 
 void HeldRows::index_all() {
   unindexed_ = false;
+  index_.clear_for(std::max<size_t>(index_.slots_max(), used_));
   bool inserted;
   for (uint32_t slot = 0; slot < used_; ++slot) {
     slots_[index_.find_or_insert(row_keys_[slot], &inserted)] = slot;
   }
 }
 
+// To all that was laid out. Numbers stay as they are.
+void HeldRows::grow_index() {
+  const uint32_t count = index_.size();
+  index_.clear_for(slot_count());
+  bool inserted;
+  for (uint32_t number = 0; number < count; ++number) {
+    index_.find_or_insert(row_keys_[slots_[number]], &inserted);
+  }
+}
+
 uint32_t HeldRows::find_or_take(uint32_t row_key, bool* taken) {
   if (unindexed_) index_all();
+  if (index_.size() == index_.slots_max() && index_.size() < slot_count()) grow_index();
   const uint32_t number = index_.find_or_insert(row_key, taken);
   // The index has a number for each slot that is taken: it is full when they all are.
   if (number == kNoSlot) return kNoSlot;

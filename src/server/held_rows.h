@@ -86,6 +86,7 @@ class HeldRows {
   static constexpr uint8_t kHere = 1, kKept = 2;
 
   void index_all();
+  void grow_index();
 
   RowIndex index_;
   std::span<uint32_t> slots_;     // by number in the index
