@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <numeric>
 
 #include "base/seeded_random.h"
 #include "unit/aggregate/drawn_numbers.h"
@@ -316,60 +317,109 @@ TEST(RowAccumulator, JoinedRowsAreBoundedAsSentOnesAre) {
   EXPECT_FALSE(accumulator.spend(0, 0)) << "it has ended";
 }
 
-// Given rows that another accumulator has, and others that are sent: expect each that comes from
-// there alone to stay there, and the sums of both elsewhere.
-TEST(RowAccumulator, RowsOfAnotherStayThere) {
-  Arena arena, other_arena;
-  RowAccumulator accumulator, other;
-  const RowAccumulatorOptions options = {
-      .sources = 2, .rows_max = 100, .source_rows_max = 60, .row_elements = 1, .rows_stay = true};
-  reserve(&arena, &accumulator, options);
-  RowAccumulatorOptions its = options;
-  its.sources = 1;
-  its.rows_stay = false;
-  reserve(&other_arena, &other, its);
-  for (const bool sent_first : {false, true}) {
+// Given many more rows than the last step had, expect each once, with the sum of what two sources
+// gave of it.
+TEST(RowAccumulator, AStepMayHaveManyMoreThanTheLast) {
+  constexpr uint32_t kRows = 5000;
+  Arena arena;
+  RowAccumulator accumulator;
+  reserve(
+      &arena, &accumulator,
+      RowAccumulatorOptions{
+          .sources = 2, .rows_max = kRows, .source_rows_max = kRows + 1, .row_elements = 1});
+  for (const uint32_t rows : {10u, kRows, 70u, 200u}) {
     accumulator.clear();
-    other.clear();
-    std::vector<std::byte> payload;
-    const auto row = [](uint32_t i) { return static_cast<float>(i) + 0.5f; };
-    std::vector<uint32_t> row_keys, slots;
+    std::vector<uint32_t> row_keys;
     std::vector<float> numbers;
-    for (uint32_t i = 0; i < 50; ++i) {
-      row_keys.push_back(1000 - i);
-      numbers.push_back(row(i));
-      if (i % 2 == 0) slots.push_back(i);
+    for (uint32_t row = 0; row < rows; ++row) {
+      row_keys.push_back(row * 7919);
+      numbers.push_back(static_cast<float>(row));
     }
-    ASSERT_TRUE(
-        other.add(0, 50, std::as_bytes(std::span(row_keys)), std::as_bytes(std::span(numbers))));
-    const std::vector<uint32_t> shared_keys = {1000, 7};
-    const std::vector<float> added = {100, 200};
-    const auto send = [&] {
-      ASSERT_TRUE(accumulator.add(0, 2, std::as_bytes(std::span(shared_keys)),
-                                  std::as_bytes(std::span(added))));
-    };
-    if (sent_first) send();
-    std::vector<uint32_t> taken_keys;
-    for (const uint32_t slot : slots) taken_keys.push_back(row_keys[slot]);
-    accumulator.join_rows_of(1, other, taken_keys, slots);
-    if (!sent_first) send();
-    ASSERT_EQ(accumulator.row_count(), 26u);
-    for (uint32_t i = 0; i < slots.size(); ++i) {
-      const uint32_t slot = accumulator.index().find(taken_keys[i]);
-      ASSERT_NE(slot, kNoSlot);
-      const bool stays = accumulator.row(slot) == other.row(slots[i]);
-      EXPECT_EQ(stays, i > 0) << i;
-      float number;
-      std::memcpy(&number, accumulator.row(slot), sizeof number);
-      EXPECT_EQ(number, row(slots[i]) + (i == 0 ? 100 : 0));
-      std::memcpy(&number, other.row(slots[i]), sizeof number);
-      EXPECT_EQ(number, row(slots[i])) << "it is the other's";
+    for (const uint32_t source : {0u, 1u}) {
+      ASSERT_TRUE(accumulator.add(source, rows, std::as_bytes(std::span(row_keys)),
+                                  std::as_bytes(std::span(numbers))));
+    }
+    ASSERT_EQ(accumulator.row_count(), rows);
+    for (uint32_t row = 0; row < rows; ++row) {
+      ASSERT_EQ(accumulator.index().find(row_keys[row]), row);
+      ASSERT_EQ(floats(accumulator.row(row))[0], 2 * numbers[row]);
+    }
+  }
+  accumulator.clear();
+  std::vector<uint32_t> row_keys(kRows + 1);
+  std::iota(row_keys.begin(), row_keys.end(), 0u);
+  const std::vector<float> numbers(kRows + 1);
+  EXPECT_FALSE(accumulator.add(0, kRows + 1, std::as_bytes(std::span(row_keys)),
+                               std::as_bytes(std::span(numbers))))
+      << "more distinct rows than there may be";
+}
+
+// Given rows that another accumulator has, and others that are sent before or behind them: expect
+// each that comes from there alone to stay there, and the sums of both elsewhere, whether they are
+// found by a scratch, which somebody may take in between, or not.
+TEST(RowAccumulator, RowsOfAnotherStayThere) {
+  enum class Scratch { kNone, kKept, kTaken };
+  for (const auto kind : {Scratch::kNone, Scratch::kKept, Scratch::kTaken}) {
+    RowScratch scratch;
+    ASSERT_TRUE(scratch.reserve(100).ok());
+    Arena arena, other_arena;
+    RowAccumulator accumulator, other;
+    RowAccumulatorOptions options = {.sources = 2,
+                                     .rows_max = 100,
+                                     .source_rows_max = 60,
+                                     .row_elements = 1,
+                                     .rows_stay = true,
+                                     .scratch = kind == Scratch::kNone ? nullptr : &scratch};
+    reserve(&arena, &accumulator, options);
+    options.sources = 1;
+    options.rows_stay = false;
+    options.scratch = nullptr;
+    reserve(&other_arena, &other, options);
+    for (const bool sent_first : {false, true}) {
+      SCOPED_TRACE(std::to_string(static_cast<int>(kind)) + (sent_first ? " sent first" : ""));
+      accumulator.clear();
+      other.clear();
+      const auto row = [](uint32_t i) { return static_cast<float>(i) + 0.5f; };
+      std::vector<uint32_t> row_keys, slots;
+      std::vector<float> numbers;
+      for (uint32_t i = 0; i < 50; ++i) {
+        row_keys.push_back(1000 - i);
+        numbers.push_back(row(i));
+        if (i % 2 == 0) slots.push_back(i);
+      }
+      ASSERT_TRUE(other.add(0, 50, std::as_bytes(std::span(row_keys)),
+                            std::as_bytes(std::span(numbers))));
+      const auto send = [&](uint32_t row_key, float added) {
+        if (kind == Scratch::kTaken) scratch.begin(&scratch, 50);
+        ASSERT_TRUE(accumulator.add(0, 1, std::as_bytes(std::span(&row_key, 1)),
+                                    std::as_bytes(std::span(&added, 1))));
+      };
+      const auto send_both = [&] {
+        send(1000, 100);
+        send(7, 200);
+      };
+      if (sent_first) send_both();
+      std::vector<uint32_t> taken_keys;
+      for (const uint32_t slot : slots) taken_keys.push_back(row_keys[slot]);
+      accumulator.join_rows_of(1, other, taken_keys, slots);
+      if (!sent_first) send_both();
+      ASSERT_EQ(accumulator.row_count(), 26u);
+      EXPECT_NE(accumulator.index().find(7), kNoSlot);
+      for (uint32_t i = 0; i < slots.size(); ++i) {
+        const uint32_t slot = accumulator.index().find(taken_keys[i]);
+        ASSERT_NE(slot, kNoSlot);
+        const bool stays = accumulator.row(slot) == other.row(slots[i]);
+        EXPECT_EQ(stays, i > 0) << i;
+        EXPECT_EQ(floats(accumulator.row(slot))[0], row(slots[i]) + (i == 0 ? 100 : 0));
+        EXPECT_EQ(floats(other.row(slots[i]))[0], row(slots[i])) << "it is the other's";
+      }
     }
   }
 }
 
-// Given rows that their only source gives once each: expect them to stay, in its order.
-TEST(RowAccumulator, DistinctRowsAreNotLookedUp) {
+// Given rows that their first source gives once each: expect them to stay, in its order, and to be
+// found by who asks.
+TEST(RowAccumulator, DistinctRowsStay) {
   Arena arena;
   RowAccumulator accumulator;
   reserve(&arena, &accumulator,
@@ -387,6 +437,7 @@ TEST(RowAccumulator, DistinctRowsAreNotLookedUp) {
     accumulator.end(0);
     ASSERT_EQ(accumulator.row_count(), 3u) << again;
     for (uint32_t slot = 0; slot < 3; ++slot) {
+      EXPECT_EQ(accumulator.index().find(row_keys[slot]), slot);
       EXPECT_EQ(accumulator.row_keys()[slot], row_keys[slot]);
       EXPECT_EQ(accumulator.row(slot), rows[slot]);
     }

@@ -65,7 +65,7 @@ TEST(RowIndex, SomeAtATimeAreCountedAlike) {
     const uint64_t slots_max = 1 + random.below(seed % 2 == 0 ? 12 : 300);
     index.clear_for(slots_max);
     const uint64_t span = slots_max + random.below(uint64_t{1} << random.between(1, 31));
-    std::map<uint32_t, uint32_t> naive;
+    std::map<uint32_t, uint32_t> naive, noted;
     bool refused = false;
     for (int i = 0; i < 100 && !refused; ++i) {
       std::array<uint32_t, kRowsTogether> row_keys = {}, slots = {};
@@ -75,13 +75,20 @@ TEST(RowIndex, SomeAtATimeAreCountedAlike) {
         refused |= naive.size() == slots_max && naive.count(row_keys[at]) == 0;
         if (!refused) naive.try_emplace(row_keys[at], naive.size());
       }
-      ASSERT_EQ(index.find_or_insert_each(row_keys.data(), count, slots.data()), !refused);
+      // Of each slot, the one that came with it.
+      ASSERT_EQ(index.find_or_insert_each(
+                    row_keys.data(), count, slots.data(),
+                    [&](uint32_t slot, uint32_t at) { noted[slot] = row_keys[at]; }),
+                !refused);
       for (uint32_t at = 0; at < count && !refused; ++at) {
         ASSERT_EQ(slots[at], naive.at(row_keys[at]));
       }
       ASSERT_EQ(index.size(), naive.size());
     }
-    for (const auto& [row_key, slot] : naive) ASSERT_EQ(index.find(row_key), slot);
+    for (const auto& [row_key, slot] : naive) {
+      ASSERT_EQ(index.find(row_key), slot);
+      ASSERT_EQ(noted.at(slot), row_key);
+    }
     index.clear();
     for (const auto& [row_key, slot] : naive) ASSERT_EQ(index.find(row_key), kNoSlot);
   }

@@ -92,6 +92,52 @@ TEST(HeldRows, WhatIsTakenAtOnceIsFound) {
   EXPECT_TRUE(taken);
 }
 
+// Given many more rows than the last step had, expect each to be found where it was taken, and as
+// many as there is room for.
+TEST(HeldRows, AStepMayHaveManyMoreThanTheLast) {
+  constexpr uint32_t kRows = 3000;
+  Held held(kRows);
+  bool taken;
+  for (const uint32_t rows : {5u, kRows, 70u, 200u}) {
+    for (const bool at_once : {false, true}) {
+      held.rows.clear();
+      std::vector<uint32_t> row_keys;
+      for (uint32_t row = 0; row < rows; ++row) row_keys.push_back(row * 7919);
+      const uint32_t first = at_once ? rows / 2 : 0;
+      if (at_once) held.rows.take_all(std::span(row_keys).first(first));
+      for (uint32_t row = first; row < rows; ++row) {
+        ASSERT_EQ(held.rows.find_or_take(row_keys[row], &taken), row);
+        ASSERT_TRUE(taken);
+      }
+      for (uint32_t row = 0; row < rows; ++row) {
+        ASSERT_EQ(held.rows.find_or_take(row_keys[row], &taken), row);
+        ASSERT_FALSE(taken);
+      }
+    }
+  }
+  held.rows.clear();
+  for (uint32_t row = 0; row < kRows; ++row) held.rows.find_or_take(row, &taken);
+  EXPECT_EQ(held.rows.find_or_take(kRows, &taken), kNoSlot);
+}
+
+// Given rows on their way, expect runs of slots as long as they follow each other, and no longer
+// than is asked for.
+TEST(HeldRows, SlotsThatFollowEachOtherArePoppedTogether) {
+  Held held(20);
+  bool taken;
+  for (uint32_t row = 0; row < 20; ++row) held.rows.find_or_take(row, &taken);
+  HeldRows::Queue queue;
+  for (const uint32_t slot : {3u, 4u, 5u, 9u, 8u, 7u, 10u, 11u, 19u}) held.rows.push(queue, slot);
+  std::vector<std::pair<uint32_t, uint32_t>> runs;
+  for (uint32_t left = 9, count = 0; left > 0; left -= count) {
+    const uint32_t slot = held.rows.pop_run(queue, std::min(left, 2u), &count);
+    runs.emplace_back(slot, count);
+  }
+  const std::vector<std::pair<uint32_t, uint32_t>> want = {{3, 2}, {5, 1},  {9, 1}, {8, 1},
+                                                           {7, 1}, {10, 2}, {19, 1}};
+  EXPECT_EQ(runs, want);
+}
+
 // Receive values in the order in which their rows were asked for, of two owners in turns.
 TEST(HeldRows, AQueueKeepsItsOrder) {
   Held held(20);

@@ -146,6 +146,34 @@ TEST(PartitionSlots, EveryRowKeyHasOneOwnerAndOnePlace) {
   }
 }
 
+// Given some row keys at once, in place or not, expect what is said of the owner of each.
+TEST(PartitionSlots, OwnersOfSomeAtOnceAreAsOfEach) {
+  const VectorLevel before = vector_level();
+  for (const VectorLevel level : vector_levels()) {
+    set_vector_level(level);
+    for (const uint32_t world : {1u, 2u, 3u, 7u, 64u}) {
+      for (const uint32_t each : {1u, 3u, kSlotsPerOwner}) {
+        const SlotMap slots = SlotMap::of_ranks(world, each).with_owner(0, world - 1);
+        const Partition partition(1009, 3, true, slots, 5);
+        std::vector<uint32_t> row_keys(1009), of_owner(world), numbers(1009);
+        std::iota(row_keys.begin(), row_keys.end(), 0u);
+        std::iota(of_owner.rbegin(), of_owner.rend(), 100u);
+        for (const size_t count : {0u, 1u, 31u, 32u, 33u, 1009u}) {
+          std::vector<uint32_t> in_place = row_keys;
+          partition.look_up_owners(row_keys.data(), count, of_owner.data(), numbers.data());
+          partition.look_up_owners(in_place.data(), count, of_owner.data(), in_place.data());
+          for (uint32_t row_key = 0; row_key < count; ++row_key) {
+            ASSERT_EQ(numbers[row_key], of_owner[partition.owner_of(row_key)]);
+            ASSERT_EQ(in_place[row_key], numbers[row_key]);
+          }
+          for (size_t behind = count; behind < 1009; ++behind) ASSERT_EQ(in_place[behind], behind);
+        }
+      }
+    }
+  }
+  set_vector_level(before);
+}
+
 // Given slots that every rank owns alike, however many, expect rows where they would lie without
 // slots: row key k at rank k % world, there the (k / world)-th.
 TEST(PartitionSlots, OfAllRanksAlikeTheirNumberChangesNothing) {
