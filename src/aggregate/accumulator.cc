@@ -178,8 +178,8 @@ void RowAccumulator::join_rows_of(uint32_t source, const RowAccumulator& other,
 }
 
 // One with room for so many. Joined rows are many at a time, and no others come in between, but
-// where it takes several turns. Then who has lost the scratch goes on with an index of its own, lest
-// two take it from each other in every turn.
+// where it takes several turns. Then who has lost the scratch goes on with an index of its own,
+// lest two take it from each other in every turn.
 RowIndex& RowAccumulator::index_for(uint64_t rows) {
   if (indexed_ == Indexed::kInScratch) {
     RowIndex* const index = options_.scratch->of(this);
@@ -221,8 +221,7 @@ bool RowAccumulator::sum_some(RowIndex& index, std::span<const uint32_t> row_key
   }
   std::array<uint32_t, kRowsTogether> slots;
   const auto count = static_cast<uint32_t>(row_keys.size());
-  if (own && count > index.slots_max() - index.size() &&
-      index.slots_max() < options_.rows_max) {
+  if (own && count > index.slots_max() - index.size() && index.slots_max() < options_.rows_max) {
     index.clear_for(options_.rows_max);
     insert_all(index);
   }

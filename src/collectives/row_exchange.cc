@@ -51,6 +51,7 @@ RowExchange::RowExchange(const Columns& columns, const Partition& partition, Out
       options_(options),
       algorithm_(algorithm),
       row_bytes_(size_t{bytes_of_sum(options.sum)} * partition.row_elements()),
+      one_host_(columns.host_count() == 1),
       host_rows_(columns, partition, outbox, compute, options_of_host(columns, options, algorithm),
                  HostRows::Owners::kHashed, *this),
       by_census_(holds_census(columns, options, algorithm)),
@@ -59,7 +60,7 @@ RowExchange::RowExchange(const Columns& columns, const Partition& partition, Out
   reduces_ =
       algorithm_.up == ReduceTo::kOwner ? host_rows_.active(columns.rank()) : host_rows_.leads();
   if (by_census_ && (host_rows_.leads() || reduces_)) found_census();
-  if (!reduces_ || one_host()) return;
+  if (!reduces_ || one_host_) return;
   // The same of an order of its own goes with the others', and what is rounded on its way is of
   // every host.
   takes_own_ = options.rows_stay && !options.ordered && algorithm.up == ReduceTo::kOwner &&
@@ -109,7 +110,7 @@ Status RowExchange::reserve_scratch() {
 void RowExchange::lay_out(Arena& arena) {
   host_rows_.lay_out(arena);
   for (StepBuffer& buffer : step_buffers_) {
-    if (one_host()) continue;
+    if (one_host_) continue;
     if (host_rows_.leads()) {
       const uint64_t locals = columns_.locals().size();
       const uint64_t rows_max = std::min(host_rows_.column_rows(), options_.rows_max * locals);
@@ -121,7 +122,7 @@ void RowExchange::lay_out(Arena& arena) {
     }
     if (reduces_) lay_out_total(arena, buffer);
   }
-  if (reduces_ && !one_host()) intake_.lay_out(arena);
+  if (reduces_ && !one_host_) intake_.lay_out(arena);
   returned_.lay_out(arena);
 }
 
@@ -144,7 +145,7 @@ void RowExchange::open(uint64_t step) {
   host_rows_.open(step);
   StepBuffer& buffer = step_buffer(step);
   buffer.step = step;
-  if (reduces_ && !one_host()) buffer.total.clear();
+  if (reduces_ && !one_host_) buffer.total.clear();
   buffer.forwarded = buffer.returned = buffer.contributed = false;
   buffer.rows_forwarded = 0;
   if (census_) census_->open(step);

@@ -52,7 +52,7 @@ class RowExchange final : public Exchange, private HostRows::User {
   MissingRanks missing(uint64_t step) const override;
   ReducedGradient owned(uint64_t step) const override;
   const RowIndex* owned_index(uint64_t step) override {
-    return reduces_ && !one_host() ? &step_buffer(step).total.index() : nullptr;
+    return reduces_ && !one_host_ ? &step_buffer(step).total.index() : nullptr;
   }
   ReducedGradient whole(uint64_t step) const override;
   ExchangeCounts counts(uint64_t step) const override;
@@ -78,10 +78,8 @@ class RowExchange final : public Exchange, private HostRows::User {
 
   StepBuffer& step_buffer(uint64_t step) { return step_buffers_[step & 1]; }
   const StepBuffer& step_buffer(uint64_t step) const { return step_buffers_[step & 1]; }
-  // Then the leaders' sums are the owners', who they are: nothing is left to be summed over hosts.
-  bool one_host() const { return columns_.host_count() == 1; }
   const RowAccumulator& total(const StepBuffer& buffer) const {
-    return one_host() ? host_rows_.sum(buffer.step) : buffer.total;
+    return one_host_ ? host_rows_.sum(buffer.step) : buffer.total;
   }
   void found_census();
   void lay_out_total(Arena& arena, StepBuffer& buffer);
@@ -111,6 +109,8 @@ class RowExchange final : public Exchange, private HostRows::User {
   const ExchangeOptions options_;
   const RowAlgorithm& algorithm_;
   const size_t row_bytes_;
+  // Then the leaders' sums are the owners', who they are: nothing is left to be summed over hosts.
+  const bool one_host_;
   HostRows host_rows_;
   const bool by_census_;
   RowIntake intake_;

@@ -17,7 +17,7 @@ void RowExchange::forward_if_complete(StepBuffer& buffer) {
   if (!host_rows_.sum(buffer.step).complete()) return;
   buffer.forwarded = true;
   buffer.contributed |= host_rows_.contributed(buffer.step);
-  if (one_host()) {
+  if (one_host_) {
     return_if_complete(buffer);
   } else {
     forward(buffer);

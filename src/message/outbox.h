@@ -164,7 +164,6 @@ class Outbox {
   bool pack_piece(Send& send, uint32_t to, SendBuffer& buffer);
   uint64_t items_of_piece(const Send& send, uint32_t to, const SendBuffer& buffer) const;
   void free_buffer(uint32_t index);
-  void write_payload(const Send& send, uint64_t count, std::byte* out) const;
 
   const uint32_t self_;
   Transport& transport_;

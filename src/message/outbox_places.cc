@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "message/outbox.h"
 #include "message/place_offer.h"
+#include "message/section_payload.h"
 
 namespace parallax {
 

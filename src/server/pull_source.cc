@@ -238,7 +238,8 @@ void PullSource::put_rows(PulledVariable& variable, uint32_t column, const Range
       variable.coalescer.order() + variable.coalescer.group_first(column) + rows.first;
   RowCopies::Some some;
   for (uint64_t first = 0; first < rows.count; first += some.count) {
-    some.count = static_cast<uint32_t>(std::min<uint64_t>(rows.count - first, RowCopies::kTogether));
+    some.count =
+        static_cast<uint32_t>(std::min<uint64_t>(rows.count - first, RowCopies::kTogether));
     for (uint32_t i = 0; i < some.count; ++i) {
       const uint32_t place = places[first + i];
       into = next_slice(place, into, slices_.data());
@@ -381,7 +382,8 @@ void PullSource::fill_rows(const PulledVariable& variable, const PulledSlice& of
   std::byte* const values = slice.values;
   const uint32_t before = of.before;
   for (uint32_t row = before + first; row < before + end;) {
-    // Whether a row is one cannot be foreseen: each is noted, and the next one over it if it is not.
+    // Whether a row is one cannot be foreseen: each is noted, and the next one over it if it is
+    // not.
     RowCopies::Some some;
     some.count = 0;
     const uint32_t behind = std::min(before + end, row + RowCopies::kTogether);

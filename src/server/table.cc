@@ -85,6 +85,24 @@ bool has_initial_values(const Variable& variable) {
   return variable.init != PARALLAX_INIT_BROADCAST || variable.initial != nullptr;
 }
 
+// Rows of a sum. `updater` is the caller's own, of which the compiler knows all.
+template <typename T, typename Values, typename Rule, typename RowOf, typename FirstOf>
+void update_rows(const ReducedGradient& gradient, const RowUpdater<T, Values, Rule>& updater,
+                 RowOf row_of, FirstOf first_of) {
+  each_row(
+      gradient.row_count,
+      [&](uint32_t i) {
+        const uint64_t row = row_of(gradient.row_keys[i]);
+        __builtin_prefetch(gradient.row(i));
+        updater.prefetch(row);
+        return row;
+      },
+      [&](uint32_t i, uint64_t row) {
+        updater.update(row, reinterpret_cast<const T*>(gradient.row(i)),
+                       [&] { return first_of(gradient.row_keys[i]); });
+      });
+}
+
 }  // namespace
 
 Table::Table(const Variable& variable, const Partition& partition, uint32_t rank, bool sharded)
@@ -345,29 +363,19 @@ void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& wit
     return partition_.row_of(row_key) * width;
   };
   if (gradient.rows) {
-    const auto update_rows = [&](auto known_width) {
+    const auto update_known = [&](auto known_width) {
       update_in_vectors(rule, [&] {
         RowUpdater<T, Values, Rule> updater = all;
         updater.width = known_width;
-        each_row(
-            gradient.row_count,
-            [&](uint32_t i) {
-              const uint64_t row = row_of(gradient.row_keys[i]);
-              __builtin_prefetch(gradient.row(i));
-              updater.prefetch(row);
-              return row;
-            },
-            [&](uint32_t i, uint64_t row) {
-              updater.update(row, reinterpret_cast<const T*>(gradient.row(i)),
-                             [&] { return first_of(gradient.row_keys[i]); });
-            });
+        update_rows(
+            gradient, updater, [this](uint32_t row_key) { return row_of(row_key); }, first_of);
       });
     };
     if constexpr (std::is_same_v<Values, PlainValues<float>> && requires { Rule::kIsShort; }) {
       // Of a length that the compiler knows.
-      if (with_narrow_width(width, update_rows)) return;
+      if (with_narrow_width(width, update_known)) return;
     }
-    update_rows(width);
+    update_known(width);
   } else if (!partition_.ids_declared()) {
     // No rule of such a variable looks beyond an element.
     update_in_vectors(rule, [&] {

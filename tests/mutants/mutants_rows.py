@@ -141,7 +141,7 @@ MUTANTS = [
     Mutant("no_index_for_early_rows",
            "nothing is answered early where rows are in no index",
            "src/collectives/row_exchange.h",
-           "return reduces_ && !one_host() ? &step_buffer(step).total.index() : nullptr;",
+           "return reduces_ && !one_host_ ? &step_buffer(step).total.index() : nullptr;",
            "return step == 0 ? &step_buffer(step).total.index() : nullptr;"),
     Mutant("remainder_one_too_many",
            "owners of some rows at once are of a slot too many",

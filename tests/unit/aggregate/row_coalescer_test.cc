@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/seeded_random.h"
+#include "unit/aggregate/coalescing.h"
 
 namespace parallax {
 namespace {
