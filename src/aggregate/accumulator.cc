@@ -101,9 +101,8 @@ void RowAccumulator::lay_out(Arena& arena, const RowAccumulatorOptions& options)
 
 void RowAccumulator::clear() {
   sources_.clear();
-  // Steps are much alike, and what they use of it is to stay in the cache.
-  constexpr uint64_t kRowsMin = 64;
-  index_.clear_for(std::min<uint64_t>(options_.rows_max, kRowsMin + count_ + count_ / 4));
+  likely_rows_ = room_for(count_);
+  index_.clear_for(likely_rows_);
   indexed_ = Indexed::kHere;
   joined_max_ = 0;
   count_ = 0;
@@ -128,7 +127,8 @@ bool RowAccumulator::add(uint32_t source, uint32_t count, std::span<const std::b
 bool RowAccumulator::sum(uint32_t count, const std::byte* row_keys, const std::byte* values) {
   std::array<uint32_t, kRowsTogether> keys = {};
   std::array<const std::byte*, kRowsTogether> rows = {};
-  RowIndex& index = indexed_ == Indexed::kHere ? index_ : index_for(options_.rows_max);
+  RowIndex* index =
+      indexed_ == Indexed::kHere ? &index_ : &index_for(std::max(likely_rows_, room_for(count_)));
   return with_sum_type(options_.sum, [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (uint32_t first = 0; first < count; first += kRowsTogether) {
@@ -136,16 +136,16 @@ bool RowAccumulator::sum(uint32_t count, const std::byte* row_keys, const std::b
       // By memcpy: messages promise no alignment.
       std::memcpy(keys.data(), row_keys + first * sizeof(uint32_t), together * sizeof(uint32_t));
       for (uint32_t i = 0; i < together; ++i, values += row_bytes_) rows[i] = values;
-      if (!sum_some<T>(index, std::span(keys).first(together), rows.data(), false)) return false;
+      if (!sum_some<T>(&index, std::span(keys).first(together), rows.data(), false)) return false;
     }
     return true;
   });
 }
 
 bool RowAccumulator::join(std::span<const uint32_t> row_keys, const std::byte* const* rows) {
-  RowIndex& index = index_for(std::min(joined_max_, options_.rows_max));
+  RowIndex* index = &index_for(std::min(joined_max_, options_.rows_max));
   return with_sum_type(options_.sum, [&](auto tag) {
-    return sum_some<typename decltype(tag)::type>(index, row_keys, rows, options_.rows_stay);
+    return sum_some<typename decltype(tag)::type>(&index, row_keys, rows, options_.rows_stay);
   });
 }
 
@@ -177,30 +177,47 @@ void RowAccumulator::join_rows_of(uint32_t source, const RowAccumulator& other,
   }
 }
 
-// One with room for so many. Joined rows are many at a time, and no others come in between, but
-// where it takes several turns. Then who has lost the scratch goes on with an index of its own,
-// lest two take it from each other in every turn.
+// Of an index: steps are much alike, and what they use of it is to stay in the cache.
+uint64_t RowAccumulator::room_for(uint64_t rows) const {
+  constexpr uint64_t kRowsMin = 64;
+  return std::min(options_.rows_max, kRowsMin + rows + rows / 4);
+}
+
+// The one that the rows are in; where they are in none, one that is to have so many. Rows that come
+// through here are many at a time, and most often no others come in between. Who has lost the
+// scratch goes on with an index of its own, lest two take it from each other in every turn.
 RowIndex& RowAccumulator::index_for(uint64_t rows) {
   if (indexed_ == Indexed::kInScratch) {
     RowIndex* const index = options_.scratch->of(this);
-    return index != nullptr && rows <= scratch_rows_ ? *index : own_index();
+    return index != nullptr ? *index : own_index();
   }
   if (options_.scratch == nullptr || index_.size() > 0) return own_index();
   RowIndex* const index = options_.scratch->begin(this, rows);
   if (index == nullptr) return own_index();
   insert_all(*index);
   indexed_ = Indexed::kInScratch;
-  scratch_rows_ = rows;
   return *index;
 }
 
 RowIndex& RowAccumulator::own_index() {
   if (indexed_ != Indexed::kHere) {
-    if (count_ > index_.slots_max()) index_.clear_for(options_.rows_max);
+    if (count_ > index_.slots_max()) index_.clear_for(room_for(count_));
     insert_all(index_);
   }
   indexed_ = Indexed::kHere;
   return index_;
+}
+
+// For so many rows; as many as there may be have room. Rows that are there stay.
+RowIndex& RowAccumulator::larger(RowIndex& index, uint64_t rows) {
+  const uint64_t room = std::min(options_.rows_max, 2 * rows);
+  if (indexed_ == Indexed::kHere) {
+    index.clear_for(room);
+  } else if (options_.scratch->begin(this, room) == nullptr) {
+    return own_index();
+  }
+  insert_all(index);
+  return index;
 }
 
 // The rows that are there, into an index that is empty.
@@ -208,25 +225,27 @@ void RowAccumulator::insert_all(RowIndex& index) {
   std::array<uint32_t, kRowsTogether> slots;
   for (uint32_t first = 0; first < count_; first += kRowsTogether) {
     const uint32_t together = std::min(count_ - first, kRowsTogether);
+    for (uint32_t i = 0; i < together; ++i) index.prefetch(row_keys_[first + i]);
     PARALLAX_CHECK(index.find_or_insert_each(&row_keys_[first], together, slots.data()));
   }
+  PARALLAX_CHECK(index.size() == count_);  // they are distinct
 }
 
 template <typename T>
-bool RowAccumulator::sum_some(RowIndex& index, std::span<const uint32_t> row_keys,
+bool RowAccumulator::sum_some(RowIndex** index, std::span<const uint32_t> row_keys,
                               const std::byte* const* rows, bool stay) {
-  const bool own = &index == &index_;
-  if (own || index.is_far()) {
-    for (const uint32_t row_key : row_keys) index.prefetch(row_key);
+  const auto count = static_cast<uint32_t>(row_keys.size());
+  const uint64_t room = (*index)->slots_max();
+  if (count > room - (*index)->size() && room < options_.rows_max) {
+    *index = &larger(**index, uint64_t{count_} + count);
+  }
+  // What is small of the scratch is near: it was used just now.
+  if (*index == &index_ || (*index)->is_far()) {
+    for (const uint32_t row_key : row_keys) (*index)->prefetch(row_key);
   }
   std::array<uint32_t, kRowsTogether> slots;
-  const auto count = static_cast<uint32_t>(row_keys.size());
-  if (own && count > index.slots_max() - index.size() && index.slots_max() < options_.rows_max) {
-    index.clear_for(options_.rows_max);
-    insert_all(index);
-  }
   // More distinct rows than the ranks registered for.
-  if (!index.find_or_insert_each(row_keys.data(), count, slots.data())) return false;
+  if (!(*index)->find_or_insert_each(row_keys.data(), count, slots.data())) return false;
   add_rows<T>(row_keys, slots.data(), rows, stay);
   return true;
 }

@@ -195,10 +195,12 @@ class RowAccumulator {
  private:
   [[nodiscard]] bool sum(uint32_t count, const std::byte* row_keys, const std::byte* values);
   template <typename T>
-  [[nodiscard]] bool sum_some(RowIndex& index, std::span<const uint32_t> row_keys,
+  [[nodiscard]] bool sum_some(RowIndex** index, std::span<const uint32_t> row_keys,
                               const std::byte* const* rows, bool stay);
   RowIndex& index_for(uint64_t rows);
   RowIndex& own_index();
+  RowIndex& larger(RowIndex& index, uint64_t rows);
+  uint64_t room_for(uint64_t rows) const;
   void insert_all(RowIndex& index);
   template <typename T>
   void add_rows(std::span<const uint32_t> row_keys, const uint32_t* slots,
@@ -216,7 +218,7 @@ class RowAccumulator {
   RowIndex index_;
   enum class Indexed : uint8_t { kHere, kInScratch, kNowhere };
   Indexed indexed_ = Indexed::kHere;  // where the rows are
-  uint64_t scratch_rows_ = 0;         // so many there may be in the scratch
+  uint64_t likely_rows_ = 0;          // of the step, by an earlier one
   uint64_t joined_max_ = 0;           // rows that are going to be joined
   uint32_t count_ = 0;
   ReorderBuffer reorder_;

@@ -229,7 +229,8 @@ class Exchange {
   virtual MissingRanks missing(uint64_t step) const = 0;
   // Once reduced: this rank's part.
   virtual ReducedGradient owned(uint64_t step) const = 0;
-  // The same of rows that hosts sum at their owner: by which each is found. Null: they are others.
+  // The same of rows that hosts sum at their owner: by which each is found, in an index that is
+  // made if need be. Null: they are others. Who hands on another's owned() hands on this, too.
   virtual const RowIndex* owned_index(uint64_t /*step*/) { return nullptr; }
   // Once delivered: all of it.
   virtual ReducedGradient whole(uint64_t step) const = 0;

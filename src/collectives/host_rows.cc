@@ -178,8 +178,12 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
 void HostRows::GroupByColumn::find(const uint32_t* row_keys, uint32_t count,
                                    uint32_t* columns) const {
   if (rows.owners_ == Owners::kHashed) {
-    const uint32_t* const of_owners = rows.columns_.columns_of_owners();
-    return rows.partition_.look_up_owners(row_keys, count, of_owners, columns);
+    return rows.partition_.look_up_owners(
+        row_keys, count,
+        [column_of = rows.columns_.columns_of_owners()](uint32_t owner) {
+          return column_of[owner];
+        },
+        columns);
   }
   for (uint32_t i = 0; i < count; ++i) columns[i] = rows.column_of_row_key(row_keys[i]);
 }

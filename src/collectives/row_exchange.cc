@@ -68,6 +68,7 @@ RowExchange::RowExchange(const Columns& columns, const Partition& partition, Out
   for (uint32_t host = 0; host < columns.host_count(); ++host) {
     sources_.push_back(columns.leader(host, columns.column_of(columns.rank())));
   }
+  table_by_table_ = takes_own_ && sources_.size() == 2;
 }
 
 // To owners, of arrivals: the leaders of a column count, and its other owners are told. To every
@@ -103,7 +104,7 @@ Status RowExchange::reserve() {
 Status RowExchange::reserve_scratch() {
   if (options_.scratch == nullptr) return {};
   const uint64_t of_host = host_rows_.leads() ? host_rows_.sum(0).rows_max() : 0;
-  const uint64_t of_hosts = step_buffers_[0].total.rows_max();
+  const uint64_t of_hosts = table_by_table_ ? step_buffers_[0].total.rows_max() : 0;
   return options_.scratch->reserve(std::max({options_.rows_max, of_host, of_hosts}));
 }
 
@@ -128,16 +129,13 @@ void RowExchange::lay_out(Arena& arena) {
 
 void RowExchange::lay_out_total(Arena& arena, StepBuffer& buffer) {
   const uint64_t rows_max = std::min(intake_.rows_summed(), options_.rows_max * columns_.world());
-  // Of two hosts the other's rows come table by table. Of more, all tables of one come before those
-  // of the next, and who came back to a table would have lost the scratch.
-  const bool table_by_table = takes_own_ && sources_.size() == 2;
   buffer.total.lay_out(arena, {.sources = static_cast<uint32_t>(sources_.size()),
                                .rows_max = rows_max,
                                .rows_max_of = intake_.rows_max_of_hosts(),
                                .row_elements = static_cast<uint32_t>(partition_.row_elements()),
                                .ordered = options_.ordered,
                                .rows_stay = takes_own_,
-                               .scratch = table_by_table ? options_.scratch : nullptr,
+                               .scratch = table_by_table_ ? options_.scratch : nullptr,
                                .sum = options_.sum});
 }
 

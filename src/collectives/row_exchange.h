@@ -118,6 +118,9 @@ class RowExchange final : public Exchange, private HostRows::User {
   bool reduces_ = false;  // this rank sums over hosts
   // Of that sum, what its own host gives stays in that one's, and is not sent to itself.
   bool takes_own_ = false;
+  // And what another gives comes table by table, as of two hosts. Of more, all tables of one come
+  // before those of the next: who came back to a table would have lost the scratch.
+  bool table_by_table_ = false;
   std::vector<uint32_t> sources_;  // of that sum, in its order: a leader of each host
   std::optional<Census> census_;   // of its column, where this rank has a part in it
   Arena arena_;

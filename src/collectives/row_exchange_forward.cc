@@ -84,7 +84,10 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
   const uint32_t* const row_keys = sum.row_keys() + begin;
   // Where their row keys will stand by owner, for a moment.
   const std::span<uint32_t> places = item_keys;
-  partition_.look_up_owners(row_keys, count, columns_.places_of_owners(), places.data());
+  partition_.look_up_owners(
+      row_keys, count,
+      [place_of = columns_.places_of_owners()](uint32_t owner) { return place_of[owner]; },
+      places.data());
   group_items(places, static_cast<uint32_t>(owners.size()), buffer.offsets, items);
   for (uint32_t item = 0; item < count; ++item) {
     item_keys[item] = row_keys[items[item]];

@@ -18,9 +18,7 @@ void HeldRows::lay_out(Arena& memory, uint64_t rows_max, size_t row_bytes) {
 }
 
 void HeldRows::clear() {
-  // Steps are much alike, and what they use of it is to stay in the cache.
-  constexpr size_t kRowsMin = 64;
-  index_.clear_for(std::min<size_t>(slot_count(), kRowsMin + used_ + used_ / 4));
+  index_.clear_for(room_for(used_));
   used_ = 0;
   free_ = kNoSlot;
   unindexed_ = false;
@@ -35,17 +33,23 @@ void HeldRows::take_all(std::span<const uint32_t> row_keys) {
 
 void HeldRows::index_all() {
   unindexed_ = false;
-  index_.clear_for(std::max<size_t>(index_.slots_max(), used_));
+  index_.clear_for(std::max(index_.slots_max(), room_for(used_)));
   bool inserted;
   for (uint32_t slot = 0; slot < used_; ++slot) {
     slots_[index_.find_or_insert(row_keys_[slot], &inserted)] = slot;
   }
 }
 
-// To all that was laid out. Numbers stay as they are.
+// Of an index: steps are much alike, and what they use of it is to stay in the cache.
+uint64_t HeldRows::room_for(uint64_t rows) const {
+  constexpr uint64_t kRowsMin = 64;
+  return std::min<uint64_t>(slot_count(), kRowsMin + rows + rows / 4);
+}
+
+// Numbers stay as they are.
 void HeldRows::grow_index() {
   const uint32_t count = index_.size();
-  index_.clear_for(slot_count());
+  index_.clear_for(room_for(uint64_t{2} * count));
   bool inserted;
   for (uint32_t number = 0; number < count; ++number) {
     index_.find_or_insert(row_keys_[slots_[number]], &inserted);

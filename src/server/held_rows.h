@@ -87,6 +87,7 @@ class HeldRows {
 
   void index_all();
   void grow_index();
+  uint64_t room_for(uint64_t rows) const;
 
   RowIndex index_;
   std::span<uint32_t> slots_;     // by number in the index

@@ -180,8 +180,10 @@ void LedVariable::take_rows(HostList& list, bool together) {
   // By owner, so that what one owner is asked for lies together.
   for (uint32_t i = 0; i < fresh_count_; ++i) list.asked[i] = held.row_key(fresh_[i]);
   const std::span<uint32_t> places = list.asked.first(fresh_count_);
-  partition_.look_up_owners(places.data(), places.size(), columns_.places_of_owners(),
-                            places.data());
+  partition_.look_up_owners(
+      places.data(), places.size(),
+      [place_of = columns_.places_of_owners()](uint32_t owner) { return place_of[owner]; },
+      places.data());
   group_items(places, static_cast<uint32_t>(asked_.size()), offsets_, grouped_);
   for (uint32_t i = 0; i < fresh_count_; ++i) list.asked[i] = held.row_key(fresh_[grouped_[i]]);
   if (coding().row_keys && scratch_ != nullptr) sort_asked(list);

@@ -151,11 +151,13 @@ bool PullOwner::has_early(const PulledVariable& variable, uint32_t host) const {
          host != columns_.host();
 }
 
-// Nor where rows have places, which follow the order of asking.
+// Nor where rows have places, which follow the order of asking, or too few wait to be worth it.
 bool PullOwner::may_answer_early(const PulledVariable& variable, uint32_t host,
                                  uint64_t step) const {
   const Asked& asked = variable.asked[host];
-  return step == applied_ + 1 && asked.step == step + 1 && variable.table != nullptr &&
+  const uint64_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(asked.dtype);
+  return (asked.count - asked.answered) * row_bytes >= early_bytes_min_ && step == applied_ + 1 &&
+         asked.step == step + 1 && variable.table != nullptr &&
          place_at_or_behind(asked, asked.position.in(asked.step) - asked.count) == nullptr;
 }
 

@@ -19,11 +19,6 @@ PullSource::PullSource(const Columns& columns, Outbox& outbox, const PulledVaria
       variables_(variables),
       reader_(columns, outbox, in_place, *this),
       asked_(columns.count()) {
-  const uint32_t* const column_of = columns.columns_of_owners();
-  group_of_owner_.assign(column_of, column_of + columns.world());
-  for (const uint32_t rank : columns.locals()) {
-    group_of_owner_[rank] = PulledVariable::tables_group(columns);
-  }
   slices_.reserve(PARALLAX_SLICES_MAX);
   active_variables_.reserve(PARALLAX_SLICES_MAX);
   tied_.reserve(PARALLAX_SLICES_MAX);
@@ -130,9 +125,14 @@ void PullSource::coalesce(PulledVariable& variable) {
 }
 
 void PullSource::group(PulledVariable& variable) {
-  const bool hosts = variable.in_tables == RowsInTables::kHosts;
-  const uint32_t* const groups = hosts ? group_of_owner_.data() : columns_.columns_of_owners();
-  variable.coalescer.group(GroupByOwner{variable.partition, groups});
+  const uint32_t read_host =
+      variable.in_tables == RowsInTables::kHosts ? columns_.host() : columns_.host_count();
+  const auto group_of = [read_host, tables = variable.tables_group(),
+                         host_of = columns_.hosts_of_owners(),
+                         column_of = columns_.columns_of_owners()](uint32_t owner) {
+    return host_of[owner] == read_host ? tables : column_of[owner];
+  };
+  variable.coalescer.group(GroupByOwner<decltype(group_of)>{variable.partition, group_of});
 }
 
 void PullSource::send_local(PulledVariable& variable) {
@@ -389,12 +389,11 @@ void PullSource::fill_rows(const PulledVariable& variable, const PulledSlice& of
     const uint32_t behind = std::min(before + end, row + RowCopies::kTogether);
     for (; row < behind; ++row) {
       const uint32_t first_row = coalescer.first_row_of(row);
+      const bool elsewhere =
+          first_row < before || first_row == kNoSlot;  // an earlier slice's, or padding
       some.to[some.count] = values + (row - before) * copies.bytes();
-      // Of padding, or of a slice before, which are few, it is another.
-      some.rows[some.count] = values + (first_row - before) * copies.bytes();
-      if (first_row < before || first_row == kNoSlot) {
-        some.rows[some.count] = row_at(first_row, copies);
-      }
+      some.rows[some.count] = values + (elsewhere ? 0 : first_row - before) * copies.bytes();
+      if (elsewhere) some.rows[some.count] = row_at(first_row, copies);
       some.count += first_row != row ? 1 : 0;
     }
     copies.copy(some);

@@ -78,8 +78,6 @@ class PullSource final : private TableReader::User {
   Outbox& outbox_;
   const PulledVariables& variables_;
   TableReader reader_;
-  // Where rows of the tables of this host are read: of each rank's rows.
-  std::vector<uint32_t> group_of_owner_;
   bool active_ = false;
   uint64_t active_step_ = 0;
   uint64_t left_ = 0;           // rows and elements to come

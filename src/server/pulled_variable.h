@@ -168,8 +168,7 @@ struct PulledVariable {
   // By ranks of this host.
   bool all_owned_here() const;
   // The group of the coalescer whose rows are those of the host's tables.
-  static uint32_t tables_group(const Columns& columns) { return columns.count(); }
-  uint32_t tables_group() const { return tables_group(columns); }
+  uint32_t tables_group() const { return columns.count(); }
   AnswerProgress& from_tables() { return answers[tables_group()]; }
   // Dense. A column's elements are its owners' ranges one after the other: where the `at`-th of
   // them lies in the variable, and how many follow it there. No elements beyond the last.

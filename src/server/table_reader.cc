@@ -6,7 +6,6 @@
 #include <array>
 #include <cstring>
 
-#include "aggregate/row_coalescer.h"
 #include "base/prefetch.h"
 #include "base/row_copies.h"
 

@@ -181,9 +181,10 @@ class Partition {
     return {row_key - turn * slot_count_.value(), turn};
   }
   std::span<const SlotMap::Slot> slots() const { return {slot_, slot_count_.value()}; }
-  // Of so many row keys what `of_owner`, which has a number for each rank, says of their owners.
-  // `numbers` may be where the row keys are.
-  void look_up_owners(const uint32_t* row_keys, size_t count, const uint32_t* of_owner,
+  // Of so many row keys what of_owner(owner) says of their owners. `numbers` may be where the row
+  // keys are.
+  template <typename OfOwner>
+  void look_up_owners(const uint32_t* row_keys, size_t count, OfOwner of_owner,
                       uint32_t* numbers) const {
     constexpr size_t kTogether = 32;
     std::array<uint32_t, kTogether> some = {};
@@ -193,7 +194,7 @@ class Partition {
       in_vectors([&some, divisor = slot_count_] {
         for (uint32_t& each : some) each = divisor.remainder_in_vectors(each);
       });
-      for (size_t i = 0; i < together; ++i) numbers[first + i] = of_owner[slot_[some[i]].owner];
+      for (size_t i = 0; i < together; ++i) numbers[first + i] = of_owner(slot_[some[i]].owner);
     }
   }
   // The local row must be one of the owner's.
@@ -249,10 +250,11 @@ class Partition {
   bool ids_declared_;
 };
 
-// Which groups rows are of, by their owners: `of_owner` has one for each rank.
+// Which groups rows are of: of_owner(owner).
+template <typename OfOwner>
 struct GroupByOwner {
   const Partition& partition;
-  const uint32_t* of_owner;
+  const OfOwner of_owner;
 
   void find(const uint32_t* row_keys, size_t count, uint32_t* groups) const {
     partition.look_up_owners(row_keys, count, of_owner, groups);

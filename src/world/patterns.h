@@ -44,9 +44,10 @@ class Columns {
 
   uint32_t count() const { return hosts_.column_count; }
   uint32_t column_of(uint32_t owner) const { return hosts_.column_of[owner]; }
-  // By owner; also an owner's place in its column.
+  // The same, and a place in the column and a host, for who asks of many: by rank.
   const uint32_t* columns_of_owners() const { return &hosts_.column_of[0]; }
   const uint32_t* places_of_owners() const { return &hosts_.place_in_column[0]; }
+  const uint32_t* hosts_of_owners() const { return &hosts_.host_of[0]; }
   uint32_t leader(uint32_t host, uint32_t column) const { return hosts_.ranks_of[host][column]; }
   bool is_leader() const { return local() < count(); }
   bool is_leader(uint32_t rank) const { return hosts_.local_of[rank] < count(); }

@@ -41,6 +41,8 @@ class SimCompute final : public Compute {
     return job;
   }
 
+  bool at_once() const override { return !late_; }
+
   // What is queued at the end of an engine is never run.
   void drain() override { queue_.clear(); }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "aggregate/accumulator.h"
@@ -62,60 +63,97 @@ TEST(RowAccumulator, AStepMayHaveManyMoreThanTheLast) {
   EXPECT_FALSE(summed.add(0, row_keys, numbers)) << "more distinct rows than there may be";
 }
 
-// Given rows that another accumulator has, and others that are sent before or behind them: expect
-// each that comes from there alone to stay there, and the sums of both elsewhere, whether they are
-// found by a scratch, which somebody may take in between, or not.
+enum class Scratch { kNone, kKept, kTaken };
+
+// A sum of what another accumulator has of every second row, in two lots, and of what is sent.
+class OwnAndSent {
+ public:
+  OwnAndSent(Scratch kind, RowScratch& scratch)
+      : kind_(kind),
+        scratch_(scratch),
+        summed_({.sources = 2,
+                 .rows_max = kMost,
+                 .source_rows_max = kMost,
+                 .rows_stay = true,
+                 .scratch = kind == Scratch::kNone ? nullptr : &scratch}),
+        other_({.rows_max = kMost, .source_rows_max = kMost}) {}
+
+  void begin(uint32_t rows) {
+    summed_.rows.clear();
+    other_.rows.clear();
+    row_keys_.clear();
+    slots_.clear();
+    taken_keys_.clear();
+    std::vector<float> numbers;
+    for (uint32_t i = 0; i < rows; ++i) {
+      row_keys_.push_back(10'000 - i);
+      numbers.push_back(number_of(i));
+      if (i % 2 == 0) slots_.push_back(i);
+      if (i % 2 == 0) taken_keys_.push_back(row_keys_[i]);
+    }
+    ASSERT_TRUE(other_.add(0, row_keys_, numbers));
+    sent_ = 0;
+  }
+  void take(bool second) {
+    const size_t half = slots_.size() / 2, first = second ? half : 0;
+    const size_t count = second ? slots_.size() - half : half;
+    summed_.rows.join_rows_of(1, other_.rows, std::span(taken_keys_).subspan(first, count),
+                              std::span(slots_).subspan(first, count));
+  }
+  // Of two that are taken, and two that are not.
+  void send() {
+    const std::vector<uint32_t> keys = {taken_keys_.front(), 2 * sent_ + 1, 2 * sent_ + 2,
+                                        taken_keys_.back()};
+    if (kind_ == Scratch::kTaken) scratch_.begin(&scratch_, 50);
+    ASSERT_TRUE(summed_.add(0, keys, std::vector<float>{100, 1, 2, 1000}));
+    ++sent_;
+  }
+  void expect_sums() {
+    ASSERT_EQ(summed_.rows.row_count(), slots_.size() + 2 * sent_);
+    for (uint32_t i = 0; i < slots_.size(); ++i) {
+      const uint32_t slot = summed_.rows.index().find(taken_keys_[i]);
+      ASSERT_NE(slot, kNoSlot);
+      const float once = i == 0 ? 100 : i + 1 == slots_.size() ? 1000 : 0;
+      EXPECT_EQ(summed_.rows.row(slot) == other_.rows.row(slots_[i]), once == 0) << i;
+      EXPECT_EQ(summed_.number(slot), number_of(slots_[i]) + once * static_cast<float>(sent_)) << i;
+      EXPECT_EQ(other_.number(slots_[i]), number_of(slots_[i])) << "it is the other's";
+    }
+    EXPECT_NE(summed_.rows.index().find(2), kNoSlot);
+  }
+
+ private:
+  static constexpr uint32_t kMost = 2000;
+  static float number_of(uint32_t i) { return static_cast<float>(i) + 0.5f; }
+
+  const Scratch kind_;
+  RowScratch& scratch_;
+  OneNumberRows summed_, other_;
+  std::vector<uint32_t> row_keys_, slots_, taken_keys_;
+  uint32_t sent_ = 0;
+};
+
+// Given rows that are sent before the others, between their lots or behind them, many more than in
+// the step before: expect each that comes from the other alone to stay there, and the sums of both
+// elsewhere, whether they are found by a scratch, which somebody may take in between, or not.
 TEST(RowAccumulator, RowsOfAnotherStayThere) {
-  enum class Scratch { kNone, kKept, kTaken };
   for (const auto kind : {Scratch::kNone, Scratch::kKept, Scratch::kTaken}) {
     RowScratch scratch;
-    ASSERT_TRUE(scratch.reserve(100).ok());
-    RowAccumulatorOptions options = {.sources = 2,
-                                     .rows_max = 100,
-                                     .source_rows_max = 60,
-                                     .row_elements = 1,
-                                     .rows_stay = true,
-                                     .scratch = kind == Scratch::kNone ? nullptr : &scratch};
-    OneNumberRows summed(options);
-    options.sources = 1;
-    options.rows_stay = false;
-    options.scratch = nullptr;
-    OneNumberRows other(options);
-    for (const bool sent_first : {false, true}) {
-      SCOPED_TRACE(std::to_string(static_cast<int>(kind)) + (sent_first ? " sent first" : ""));
-      summed.rows.clear();
-      other.rows.clear();
-      const auto row = [](uint32_t i) { return static_cast<float>(i) + 0.5f; };
-      std::vector<uint32_t> row_keys, slots;
-      std::vector<float> numbers;
-      for (uint32_t i = 0; i < 50; ++i) {
-        row_keys.push_back(1000 - i);
-        numbers.push_back(row(i));
-        if (i % 2 == 0) slots.push_back(i);
-      }
-      ASSERT_TRUE(other.add(0, row_keys, numbers));
-      const auto send = [&](uint32_t row_key, float added) {
-        if (kind == Scratch::kTaken) scratch.begin(&scratch, 50);
-        ASSERT_TRUE(summed.add(0, {&row_key, 1}, {&added, 1}));
-      };
-      const auto send_both = [&] {
-        send(1000, 100);
-        send(7, 200);
-      };
-      if (sent_first) send_both();
-      std::vector<uint32_t> taken_keys;
-      for (const uint32_t slot : slots) taken_keys.push_back(row_keys[slot]);
-      summed.rows.join_rows_of(1, other.rows, taken_keys, slots);
-      if (!sent_first) send_both();
-      ASSERT_EQ(summed.rows.row_count(), 26u);
-      EXPECT_NE(summed.rows.index().find(7), kNoSlot);
-      for (uint32_t i = 0; i < slots.size(); ++i) {
-        const uint32_t slot = summed.rows.index().find(taken_keys[i]);
-        ASSERT_NE(slot, kNoSlot);
-        const bool stays = summed.rows.row(slot) == other.rows.row(slots[i]);
-        EXPECT_EQ(stays, i > 0) << i;
-        EXPECT_EQ(summed.number(slot), row(slots[i]) + (i == 0 ? 100 : 0));
-        EXPECT_EQ(other.number(slots[i]), row(slots[i])) << "it is the other's";
+    ASSERT_TRUE(scratch.reserve(2000).ok());
+    OwnAndSent both(kind, scratch);
+    for (const uint32_t rows : {50u, 600u, 4u}) {
+      for (const char* const order : {"sttss", "tstss", "ttss"}) {
+        SCOPED_TRACE(std::to_string(static_cast<int>(kind)) + ", " + std::to_string(rows) + ", " +
+                     order);
+        both.begin(rows);
+        bool second = false;
+        for (const char* at = order; *at != '\0'; ++at) {
+          if (*at == 's') {
+            both.send();
+          } else {
+            both.take(std::exchange(second, true));
+          }
+        }
+        both.expect_sums();
       }
     }
   }

@@ -158,10 +158,11 @@ TEST(PartitionSlots, OwnersOfSomeAtOnceAreAsOfEach) {
         std::vector<uint32_t> row_keys(1009), of_owner(world), numbers(1009);
         std::iota(row_keys.begin(), row_keys.end(), 0u);
         std::iota(of_owner.rbegin(), of_owner.rend(), 100u);
+        const auto number_of = [&](uint32_t owner) { return of_owner[owner]; };
         for (const size_t count : {0u, 1u, 31u, 32u, 33u, 1009u}) {
           std::vector<uint32_t> in_place = row_keys;
-          partition.look_up_owners(row_keys.data(), count, of_owner.data(), numbers.data());
-          partition.look_up_owners(in_place.data(), count, of_owner.data(), in_place.data());
+          partition.look_up_owners(row_keys.data(), count, number_of, numbers.data());
+          partition.look_up_owners(in_place.data(), count, number_of, in_place.data());
           for (uint32_t row_key = 0; row_key < count; ++row_key) {
             ASSERT_EQ(numbers[row_key], of_owner[partition.owner_of(row_key)]);
             ASSERT_EQ(in_place[row_key], numbers[row_key]);
