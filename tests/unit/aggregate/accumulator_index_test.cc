@@ -140,8 +140,8 @@ TEST(RowAccumulator, RowsOfAnotherStayThere) {
     RowScratch scratch;
     ASSERT_TRUE(scratch.reserve(2000).ok());
     OwnAndSent both(kind, scratch);
-    for (const uint32_t rows : {50u, 600u, 4u}) {
-      for (const char* const order : {"sttss", "tstss", "ttss"}) {
+    for (const char* const order : {"sttss", "tstss", "ttss"}) {
+      for (const uint32_t rows : {50u, 600u, 4u}) {
         SCOPED_TRACE(std::to_string(static_cast<int>(kind)) + ", " + std::to_string(rows) + ", " +
                      order);
         both.begin(rows);
