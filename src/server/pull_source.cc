@@ -130,7 +130,10 @@ void PullSource::group(PulledVariable& variable) {
   const auto group_of = [read_host, tables = variable.tables_group(),
                          host_of = columns_.hosts_of_owners(),
                          column_of = columns_.columns_of_owners()](uint32_t owner) {
-    return host_of[owner] == read_host ? tables : column_of[owner];
+    // Whether it is read nobody foresees: nothing branches on it.
+    const uint32_t column = column_of[owner];
+    const uint32_t is_read = host_of[owner] == read_host ? UINT32_MAX : 0;
+    return column ^ ((column ^ tables) & is_read);
   };
   variable.coalescer.group(GroupByOwner<decltype(group_of)>{variable.partition, group_of});
 }
@@ -389,11 +392,13 @@ void PullSource::fill_rows(const PulledVariable& variable, const PulledSlice& of
     const uint32_t behind = std::min(before + end, row + RowCopies::kTogether);
     for (; row < behind; ++row) {
       const uint32_t first_row = coalescer.first_row_of(row);
-      const bool elsewhere =
-          first_row < before || first_row == kNoSlot;  // an earlier slice's, or padding
       some.to[some.count] = values + (row - before) * copies.bytes();
-      some.rows[some.count] = values + (elsewhere ? 0 : first_row - before) * copies.bytes();
-      if (elsewhere) some.rows[some.count] = row_at(first_row, copies);
+      // As a number: of padding, or of an earlier slice, it is nowhere, and another is put there.
+      some.rows[some.count] = reinterpret_cast<const std::byte*>(
+          reinterpret_cast<uintptr_t>(values) + (first_row - before) * copies.bytes());
+      if (first_row < before || first_row == kNoSlot) {
+        some.rows[some.count] = row_at(first_row, copies);
+      }
       some.count += first_row != row ? 1 : 0;
     }
     copies.copy(some);
