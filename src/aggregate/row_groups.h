@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "aggregate/group_items.h"
 #include "aggregate/row_index.h"
 #include "aggregate/row_scratch.h"
 #include "aggregate/row_slice.h"
@@ -63,14 +64,7 @@ class RowGroups {
 
   // The row keys of the distinct rows from `first` on, whose ids stand where their groups will.
   void find_row_keys(const Partition& partition, uint32_t first) {
-    std::array<uint32_t, kRowsTogether> some = {};
-    for (; first < count_; first += kRowsTogether) {
-      const uint32_t together = std::min(count_ - first, kRowsTogether);
-      std::copy_n(groups_ + first, together, some.data());
-      // Behind the last ones stand row keys, which are rows, too.
-      partition.row_keys_of(&some);
-      std::copy_n(some.data(), together, unique_row_keys_ + first);
-    }
+    partition.row_keys_of(groups_ + first, count_ - first, unique_row_keys_ + first);
   }
 
   // Groups all distinct rows, by a function of a row key or, faster, one that has find() as
@@ -79,8 +73,8 @@ class RowGroups {
   void group_each(GroupOf group_of_row_key, RowOf row_of) {
     const uint32_t count = count_;
     const auto last = static_cast<uint32_t>(offsets_.size()) - 1;
-    std::fill(offsets_.begin(), offsets_.end(), 0);
     if (last == 1) {
+      offsets_[0] = 0;
       offsets_[1] = count;
       std::copy_n(unique_row_keys_, count, row_keys_);
       for (uint32_t unique = 0; unique < count; ++unique) order_[unique] = row_of(unique);
@@ -93,16 +87,12 @@ class RowGroups {
         groups_[unique] = group_of_row_key(unique_row_keys_[unique]);
       }
     }
-    for (uint32_t unique = 0; unique < count; ++unique) ++offsets_[groups_[unique] + 1];
-    for (uint32_t g = 0; g < last; ++g) offsets_[g + 1] += offsets_[g];
-    // Moves each offset on to where the next group begins; the last loop moves them back.
-    for (uint32_t unique = 0; unique < count; ++unique) {
-      const uint32_t item = offsets_[groups_[unique]]++;
-      row_keys_[item] = unique_row_keys_[unique];
-      order_[item] = row_of(unique);
-    }
-    for (uint32_t g = last; g > 0; --g) offsets_[g] = offsets_[g - 1];
-    offsets_[0] = 0;
+    place_grouped({groups_, count}, last, offsets_,
+                  [unique_row_keys = unique_row_keys_, row_keys = row_keys_, order = order_,
+                   row_of](uint32_t item, uint32_t unique) {
+                    row_keys[item] = unique_row_keys[unique];
+                    order[item] = row_of(unique);
+                  });
   }
 
   // Calls visit(ids) for what has an id at each place.

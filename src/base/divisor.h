@@ -28,14 +28,21 @@ class Divisor {
   // The same by a product that vectors have. With inverse32 below 2^32 / divisor by no more than 1
   // the quotient is too small by less than 2, and so, rounded down, by 1 at the most.
   uint32_t remainder_in_vectors(uint32_t number) const {
-    const auto quotient = static_cast<uint32_t>(uint64_t{number} * inverse32_ >> 32);
-    const uint32_t rest = number - quotient * divisor_;
+    const uint32_t rest = number - near_quotient(number) * divisor_;
     return std::min(rest, rest - divisor_);
+  }
+  uint32_t quotient_in_vectors(uint32_t number) const {
+    const uint32_t quotient = near_quotient(number);
+    return quotient + (number - quotient * divisor_ >= divisor_ ? 1 : 0);
   }
   uint32_t value() const { return divisor_; }
 
  private:
   __extension__ typedef unsigned __int128 Uint128;
+
+  uint32_t near_quotient(uint32_t number) const {
+    return static_cast<uint32_t>(uint64_t{number} * inverse32_ >> 32);
+  }
 
   uint64_t inverse_;
   uint32_t divisor_, inverse32_;

@@ -26,9 +26,10 @@ Status PullExchange::add_variable(uint32_t id, const Variable& variable, const P
                                   const RowCodings* codings) {
   remove_variable(id);
   PARALLAX_RETURN_IF_ERROR(variables_.add(id, columns_, variable, partition, codings));
-  source_.reader().reserve(partition.slots().size());
+  const PulledVariable& added = *variables_.find(id);
+  if (added.by_rows()) source_.reader().reserve(partition.slots().size(), added.rows_max);
   leader_.know_places(*variables_.find(id));
-  owner_.reserve(variables_.all().size(), *variables_.find(id));
+  owner_.reserve(variables_.all().size(), added);
   return {};
 }
 

@@ -25,6 +25,7 @@ TableReader::TableReader(const Columns& columns, Outbox& outbox, bool used, User
       user_(user),
       current_(used ? columns.locals().size() : 0),
       shards_(current_.size()) {
+  known_.tables.resize(shards_.size());
   if (!used_) return;
   readings_.reserve(PARALLAX_SLICES_MAX);
   current_[columns.local()] = 1;
@@ -32,8 +33,10 @@ TableReader::TableReader(const Columns& columns, Outbox& outbox, bool used, User
 
 TableReader::~TableReader() { outbox_.lending().forget(this); }
 
-void TableReader::reserve(size_t slots) {
-  if (used_ && slots <= kTurnBytes) slot_rows_.reserve(slots);
+void TableReader::reserve(size_t slots, uint64_t rows_max) {
+  if (!used_) return;
+  if (slots <= kTurnBytes) slot_rows_.reserve(slots);
+  if (rows_max > known_.rows.size()) known_.rows.resize(rows_max);
 }
 
 // ---- what is known of tables
@@ -96,6 +99,7 @@ void TableReader::start(uint64_t step) {
   readings_.clear();
   at_ = 0;
   row_ = 0;
+  known_.variable = nullptr;
 }
 
 void TableReader::add(PulledVariable& variable, const PulledSlice& slice) {
@@ -198,8 +202,7 @@ TableReader::SlotRows TableReader::rows_of(const SlotMap::Slot& slot, uint64_t r
   const std::byte* const values = shards_[columns_.local_of(slot.owner)].values;
   // One that is of no row has no table either.
   return {.first = values == nullptr ? nullptr : values + slot.place * row_bytes,
-          .stride_bytes = slot.owner_slots * row_bytes,
-          .from_others = slot.owner == columns_.rank() ? 0u : 1u};
+          .stride_bytes = slot.owner_slots * row_bytes};
 }
 
 uint64_t TableReader::copy(const Reading& reading, uint32_t count) {
@@ -221,53 +224,104 @@ uint64_t TableReader::copy(const Reading& reading, uint32_t count) {
 }
 
 template <typename RowsOf>
-uint64_t TableReader::copy_wanted(const Reading& reading, uint32_t count,
-                                  RowsOf rows_of_slot) const {
-  const PulledVariable& variable = *reading.variable;
-  const CoalescedIds& coalesced = variable.coalescer;
-  const uint64_t out_bytes =
-      variable.partition.row_elements() * bytes_of_dtype(reading.slice->slice.dtype);
-  if (reading.all == nullptr) {
-    std::byte* const out = reading.slice->slice.values + row_ * out_bytes;
-    const uint32_t* const uniques = coalesced.uniques() + reading.slice->before + row_;
-    const uint32_t* const row_keys = coalesced.unique_row_keys();
-    return copy_rows(reading, count, rows_of_slot, [=](uint32_t i) -> WantedRow {
-      const uint32_t unique = uniques[i];
-      return {unique == kNoSlot ? kNoSlot : row_keys[unique], out + i * out_bytes};
-    });
-  }
-  const uint32_t first = coalesced.group_first(variable.tables_group()) + row_;
-  const uint32_t* const row_keys = coalesced.row_keys() + first;
-  const uint32_t* const order = coalesced.order() + first;
-  const PulledSlice* into = reading.slice;
-  return copy_rows(reading, count, rows_of_slot, [=](uint32_t i) mutable -> WantedRow {
-    into = next_slice(order[i], into, reading.all);
-    return {row_keys[i], into->slice.values + (order[i] - into->before) * out_bytes};
-  });
+uint64_t TableReader::copy_wanted(const Reading& reading, uint32_t count, RowsOf rows_of_slot) {
+  return reading.all == nullptr ? copy_slice(reading, count, rows_of_slot)
+                                : copy_hosts_rows(reading, count, rows_of_slot);
 }
 
-template <typename RowsOf, typename Wanted>
-uint64_t TableReader::copy_rows(const Reading& reading, uint32_t count, RowsOf rows_of_slot,
-                                Wanted wanted) const {
+// Where rows lie, of `count` row keys, kRowsTogether at most; asked of the memory.
+template <typename RowsOf>
+void find_rows(const Partition& partition, const uint32_t* row_keys, uint32_t count,
+               uint64_t row_bytes, RowsOf rows_of_slot, const std::byte** rows) {
+  std::array<uint32_t, kRowsTogether> turns;
+  partition.turns_of(row_keys, count, turns.data());
+  const auto slots = static_cast<uint32_t>(partition.slots().size());
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto& of_slot = rows_of_slot(row_keys[i] - turns[i] * slots);
+    rows[i] = of_slot.first + turns[i] * of_slot.stride_bytes;
+    prefetch_row(rows[i], row_bytes);
+  }
+}
+
+// What was known of the variable's rows is so still, unless its tables lie elsewhere now.
+void TableReader::begin_known(const PulledVariable& variable) {
+  if (known_.variable != &variable) known_.used = 0;
+  bool moved = known_.variable != &variable;
+  for (size_t rank = 0; rank < shards_.size(); ++rank) {
+    moved |= known_.tables[rank] != shards_[rank].values;
+    known_.tables[rank] = shards_[rank].values;
+  }
+  known_.variable = &variable;
+  if (moved) known_.count = 0;
+}
+
+// Each distinct row is looked for, and asked of the memory, once, some before it comes: they are
+// numbered in the order in which they first come.
+template <typename RowsOf>
+uint64_t TableReader::copy_slice(const Reading& reading, uint32_t count, RowsOf rows_of_slot) {
   const PulledVariable& variable = *reading.variable;
   const Partition& partition = variable.partition;
+  const CoalescedIds& coalesced = variable.coalescer;
   const uint64_t width = partition.row_elements();
   const uint64_t from_bytes = width * bytes_of_dtype(variable.master);
   const RowCopies copies(converter(variable.master, reading.slice->slice.dtype), width,
                          bytes_of_dtype(reading.slice->slice.dtype));
+  begin_known(variable);
+  const auto own = reinterpret_cast<uintptr_t>(shards_[columns_.local()].values);
+  const uint64_t own_bytes = partition.rows_owned(columns_.rank()) * from_bytes;
+  const uint32_t* uniques = coalesced.uniques() + reading.slice->before + row_;
+  std::byte* to = reading.slice->slice.values + row_ * copies.bytes();
+  const std::byte** const known = known_.rows.data();
+  uint32_t used = known_.used;
+  uint64_t others_rows = 0;
+  RowCopies::Some some;
+  for (uint32_t done = 0; done < count; done += some.count, uniques += some.count) {
+    some.count = std::min(count - done, RowCopies::kTogether);
+    const uint32_t enough = std::min(coalesced.item_count(), used + 2 * kRowsTogether);
+    while (known_.count < enough) {
+      const uint32_t together = std::min(coalesced.item_count() - known_.count, kRowsTogether);
+      find_rows(partition, coalesced.unique_row_keys() + known_.count, together, from_bytes,
+                rows_of_slot, known + known_.count);
+      known_.count += together;
+    }
+    for (uint32_t i = 0; i < some.count; ++i, to += copies.bytes()) {
+      some.to[i] = to;
+      some.rows[i] = nullptr;
+      if (uniques[i] == kNoSlot) continue;
+      some.rows[i] = known[uniques[i]];
+      used = std::max(used, uniques[i] + 1);
+      others_rows += reinterpret_cast<uintptr_t>(some.rows[i]) - own >= own_bytes ? 1 : 0;
+    }
+    copies.copy(some);
+  }
+  known_.used = used;
+  return others_rows * from_bytes;
+}
+
+template <typename RowsOf>
+uint64_t TableReader::copy_hosts_rows(const Reading& reading, uint32_t count,
+                                      RowsOf rows_of_slot) const {
+  const PulledVariable& variable = *reading.variable;
+  const Partition& partition = variable.partition;
+  const CoalescedIds& coalesced = variable.coalescer;
+  const uint64_t width = partition.row_elements();
+  const uint64_t from_bytes = width * bytes_of_dtype(variable.master);
+  const RowCopies copies(converter(variable.master, reading.slice->slice.dtype), width,
+                         bytes_of_dtype(reading.slice->slice.dtype));
+  const auto own = reinterpret_cast<uintptr_t>(shards_[columns_.local()].values);
+  const uint64_t own_bytes = partition.rows_owned(columns_.rank()) * from_bytes;
+  const uint32_t first_item = coalesced.group_first(variable.tables_group()) + row_;
+  const PulledSlice* into = reading.slice;
   uint64_t others_rows = 0;
   const auto find = [&](uint32_t first, RowCopies::Some& found) {
     found.count = std::min(count - first, RowCopies::kTogether);
+    find_rows(partition, coalesced.row_keys() + first_item + first, found.count, from_bytes,
+              rows_of_slot, found.rows.data());
+    const uint32_t* const order = coalesced.order() + first_item + first;
     for (uint32_t i = 0; i < found.count; ++i) {
-      const WantedRow each = wanted(first + i);
-      found.to[i] = each.to;
-      found.rows[i] = nullptr;
-      if (each.row_key == kNoSlot) continue;
-      const Partition::SlotTurn at = partition.turn_of(each.row_key);
-      const SlotRows& of_slot = rows_of_slot(at.slot);
-      found.rows[i] = of_slot.first + at.turn * of_slot.stride_bytes;
-      prefetch_row(found.rows[i], from_bytes);
-      others_rows += of_slot.from_others;
+      into = next_slice(order[i], into, reading.all);
+      found.to[i] = into->slice.values + (order[i] - into->before) * copies.bytes();
+      others_rows += reinterpret_cast<uintptr_t>(found.rows[i]) - own >= own_bytes ? 1 : 0;
     }
   };
   // The next ones are asked of the memory before these are copied.

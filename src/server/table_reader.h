@@ -43,8 +43,9 @@ class TableReader final : public LentReader {
   TableReader(const TableReader&) = delete;
   TableReader& operator=(const TableReader&) = delete;
 
-  // A variable with so many slots may be read. To be called before it is.
-  void reserve(size_t slots);
+  // A variable with so many slots may be read, so many rows of it by a pull. To be called before
+  // it is.
+  void reserve(size_t slots, uint64_t rows_max);
   // An owner, who may be this rank, lets tables be read by pulls of `step`. False: it said so
   // before.
   [[nodiscard]] bool current(uint32_t owner, uint64_t step);
@@ -85,16 +86,19 @@ class TableReader final : public LentReader {
     const TableMark* mark = nullptr;  // null: this rank's own, or one that owns nothing
     uint32_t seen = 0;
   };
-  // A row that is wanted, and where. kNoSlot: padding.
-  struct WantedRow {
-    uint32_t row_key = kNoSlot;
-    std::byte* to = nullptr;
-  };
   // A slot's rows, for a turn: where the first lies, and how far the next one is from each.
   struct SlotRows {
     const std::byte* first = nullptr;
     uint64_t stride_bytes = 0;
-    uint64_t from_others = 0;  // 1: another rank's
+  };
+  // The distinct rows of a reading's variable, as far as they were looked for: where they lie, and
+  // in tables that are where.
+  struct KnownRows {
+    const PulledVariable* variable = nullptr;
+    std::vector<const std::byte*> tables;  // by rank of the host
+    std::vector<const std::byte*> rows;    // by number
+    uint32_t count = 0;
+    uint32_t used = 0;  // of them, the numbers below
   };
 
   bool is_current(const PulledVariable& variable) const;
@@ -107,10 +111,12 @@ class TableReader final : public LentReader {
   uint64_t copy(const Reading& reading, uint32_t count);
   SlotRows rows_of(const SlotMap::Slot& slot, uint64_t row_bytes) const;
   template <typename RowsOf>
-  uint64_t copy_wanted(const Reading& reading, uint32_t count, RowsOf rows_of_slot) const;
-  template <typename RowsOf, typename Wanted>
-  uint64_t copy_rows(const Reading& reading, uint32_t count, RowsOf rows_of_slot,
-                     Wanted wanted) const;
+  uint64_t copy_wanted(const Reading& reading, uint32_t count, RowsOf rows_of_slot);
+  template <typename RowsOf>
+  uint64_t copy_slice(const Reading& reading, uint32_t count, RowsOf rows_of_slot);
+  template <typename RowsOf>
+  uint64_t copy_hosts_rows(const Reading& reading, uint32_t count, RowsOf rows_of_slot) const;
+  void begin_known(const PulledVariable& variable);
 
   const Columns& columns_;
   Outbox& outbox_;
@@ -123,6 +129,7 @@ class TableReader final : public LentReader {
   uint32_t row_ = 0;                 // its next row
   std::vector<Shard> shards_;        // by rank of the host
   std::vector<SlotRows> slot_rows_;  // of the reading under way, where they are few
+  KnownRows known_;                  // and of that
 };
 
 }  // namespace parallax

@@ -38,6 +38,23 @@ constexpr uint64_t block_of_rows(uint64_t row_elements) {
   return std::lcm(kBlockElements, row_elements);
 }
 
+// Row keys, or rows, that vectors take at once. Calls some_of(from, to) for so many of `count`
+// numbers at a time: where they lie, as what is written just before in pieces vectors wait for. For
+// the last ones there are zeros behind them.
+inline constexpr size_t kTogether = 32;
+template <typename SomeOf>
+void each_together(const uint32_t* from, size_t count, uint32_t* to, const SomeOf& some_of) {
+  in_vectors([=, &some_of] {
+    size_t first = 0;
+    for (; count - first >= kTogether; first += kTogether) some_of(from + first, to + first);
+    if (first == count) return;
+    std::array<uint32_t, kTogether> last = {};
+    std::copy(from + first, from + count, last.begin());
+    some_of(last.data(), last.data());
+    std::copy_n(last.begin(), count - first, to + first);
+  });
+}
+
 // A bijection of [0, size): two rounds of xor-shift and odd multiplication on the next power of
 // two, repeated until the result falls below size (cycle walking; Black & Rogaway 2002). Under two
 // rounds of the walk on average.
@@ -49,6 +66,11 @@ class RowPermutation {
     shift_ = (bits + 1) / 2;  // at least half the bits: then the xor-shift is its own inverse
     inverse_a_ = inverse(kA);
     inverse_b_ = inverse(kB);
+    // Of eight times so many all have then arrived, of seven. To do so much in any case is faster
+    // than to look: the processor begins before it knows of those in front.
+    const double outside = 1 - static_cast<double>(size) / (static_cast<double>(mask_) + 1);
+    surely_ = 1;
+    for (double left = outside * kTogether; left > 1.0 / 8; left *= outside) ++surely_;
   }
 
   uint64_t row_key(uint64_t row) const {
@@ -61,12 +83,10 @@ class RowPermutation {
     } while (row >= size_);
     return row;
   }
-  // The same of some rows at once, in place and in vectors: how many walks one takes cannot be
-  // foreseen, so all walk until the last has arrived. Of no more than 2^32 rows, whose walk is one
-  // of 32 bits.
-  template <size_t kCount>
-  void row_keys(std::array<uint32_t, kCount>* rows) const {
-    uint32_t* const at = rows->data();
+  // The same of so many rows, in vectors: how many walks one takes cannot be foreseen, so some walk
+  // together until the last has arrived. Of no more than 2^32 rows, whose walk is one of 32 bits.
+  // `to` may be where the rows are.
+  void row_keys(const uint32_t* rows, size_t count, uint32_t* to) const {
     const auto last = static_cast<uint32_t>(size_ - 1), mask = static_cast<uint32_t>(mask_);
     const auto walk = [mask, shift = shift_](uint32_t row) {
       row ^= row >> shift;
@@ -75,17 +95,22 @@ class RowPermutation {
       row = (row * static_cast<uint32_t>(kB)) & mask;
       return row ^ row >> shift;
     };
-    in_vectors([=] {
-      for (size_t i = 0; i < kCount; ++i) at[i] = walk(at[i]);
-      while (true) {
-        uint32_t outside = 0;
-        for (size_t i = 0; i < kCount; ++i) outside |= at[i] > last ? UINT32_MAX : 0;
-        if (outside == 0) return;
-        for (size_t i = 0; i < kCount; ++i) {
-          const uint32_t on = walk(at[i]);
-          at[i] = at[i] > last ? on : at[i];
+    each_together(rows, count, to, [=, surely = surely_](const uint32_t* from, uint32_t* arrived) {
+      // Of its own, which nothing else can be: else the compiler takes them one by one.
+      std::array<uint32_t, kTogether> at;
+      for (size_t i = 0; i < kTogether; ++i) at[i] = walk(from[i]);
+      for (int walks = 1;; ++walks) {
+        if (walks >= surely) {
+          uint32_t any = 0;
+          for (const uint32_t each : at) any |= each > last ? UINT32_MAX : 0;
+          if (any == 0) break;
+        }
+        for (uint32_t& each : at) {
+          const uint32_t outside = each > last ? UINT32_MAX : 0;
+          each ^= (each ^ walk(each)) & outside;
         }
       }
+      std::copy(at.begin(), at.end(), arrived);
     });
   }
 
@@ -113,6 +138,7 @@ class RowPermutation {
 
   uint64_t size_, mask_, inverse_a_, inverse_b_;
   int shift_;
+  int surely_;
 };
 
 // A contiguous run of elements.
@@ -151,10 +177,9 @@ class Partition {
   uint32_t row_key_of(uint64_t row) const {
     return static_cast<uint32_t>(permutation_.row_key(row));
   }
-  // Of some rows, in place: all of them exist.
-  template <size_t kCount>
-  void row_keys_of(std::array<uint32_t, kCount>* rows) const {
-    permutation_.row_keys(rows);
+  // Of so many rows, all of which exist. `to` may be where they are.
+  void row_keys_of(const uint32_t* rows, size_t count, uint32_t* to) const {
+    permutation_.row_keys(rows, count, to);
   }
   uint64_t row_of(uint32_t row_key) const { return permutation_.row(row_key); }
   // For every row of a step: two multiplications and a lookup.
@@ -180,22 +205,26 @@ class Partition {
     const uint32_t turn = slot_count_.quotient(row_key);
     return {row_key - turn * slot_count_.value(), turn};
   }
+  // The same of so many row keys.
+  void turns_of(const uint32_t* row_keys, size_t count, uint32_t* turns) const {
+    each_together(row_keys, count, turns,
+                  [divisor = slot_count_](const uint32_t* from, uint32_t* to) {
+                    for (size_t i = 0; i < kTogether; ++i)
+                      to[i] = divisor.quotient_in_vectors(from[i]);
+                  });
+  }
   std::span<const SlotMap::Slot> slots() const { return {slot_, slot_count_.value()}; }
   // Of so many row keys what of_owner(owner) says of their owners. `numbers` may be where the row
   // keys are.
   template <typename OfOwner>
   void look_up_owners(const uint32_t* row_keys, size_t count, OfOwner of_owner,
                       uint32_t* numbers) const {
-    constexpr size_t kTogether = 32;
-    std::array<uint32_t, kTogether> some = {};
-    for (size_t first = 0; first < count; first += kTogether) {
-      const size_t together = std::min(count - first, kTogether);
-      std::copy_n(row_keys + first, together, some.data());
-      in_vectors([&some, divisor = slot_count_] {
-        for (uint32_t& each : some) each = divisor.remainder_in_vectors(each);
-      });
-      for (size_t i = 0; i < together; ++i) numbers[first + i] = of_owner(slot_[some[i]].owner);
-    }
+    each_together(row_keys, count, numbers,
+                  [divisor = slot_count_](const uint32_t* from, uint32_t* to) {
+                    for (size_t i = 0; i < kTogether; ++i)
+                      to[i] = divisor.remainder_in_vectors(from[i]);
+                  });
+    for (size_t i = 0; i < count; ++i) numbers[i] = of_owner(slot_[numbers[i]].owner);
   }
   // The local row must be one of the owner's.
   uint32_t row_key_at(uint32_t owner, uint64_t local_row) const {

@@ -13,13 +13,13 @@
 namespace parallax {
 namespace {
 
-// Given groups by chance, some of them empty, or no items at all: expect the order of a stable
-// sort, and each group where the offsets say.
+// Given groups by chance, few or many, some of them empty, or no items at all: expect the order of
+// a stable sort, and each group where the offsets say.
 TEST(GroupItems, AreSortedByGroupAndKeepTheirOrder) {
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
     SeededRandom random(seed);
-    const auto count = static_cast<uint32_t>(random.below(50));
-    const auto groups = static_cast<uint32_t>(1 + random.below(9));
+    const auto count = static_cast<uint32_t>(random.below(seed % 2 == 0 ? 50 : 500));
+    const auto groups = static_cast<uint32_t>(1 + random.below(seed % 3 == 0 ? 60 : 9));
     std::vector<uint32_t> group_of(count);
     for (uint32_t& group : group_of) group = static_cast<uint32_t>(random.below(groups));
     std::vector<uint32_t> offsets(groups + 1, 77), order(count, 77), sorted(count);

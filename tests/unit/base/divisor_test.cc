@@ -25,6 +25,7 @@ void expect_exact(uint32_t number, const Divisor& divisor) {
   ASSERT_EQ(divisor.quotient(number), number / divisor.value()) << number;
   ASSERT_EQ(divisor.remainder(number), number % divisor.value()) << number;
   ASSERT_EQ(divisor.remainder_in_vectors(number), number % divisor.value()) << number;
+  ASSERT_EQ(divisor.quotient_in_vectors(number), number / divisor.value()) << number;
 }
 
 TEST(Divisor, IsExactAtTheEdges) {

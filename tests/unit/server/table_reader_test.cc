@@ -114,6 +114,57 @@ TEST_F(TableReaderTest, RowsOfAnyWidthAndNumber) {
   }
 }
 
+// Ids of which many came long before, in slices of one variable and of another, and rows so wide
+// that few are copied in a turn.
+TEST_F(TableReaderTest, RowsThatCameInTurnsBefore) {
+  constexpr uint64_t kRows = 300, kWidth = 4096;
+  const std::vector<Variable> variables = {pulled_variable(kRows, kWidth, 300, PARALLAX_F32),
+                                           pulled_variable(kRows, kWidth, 300, PARALLAX_F32)};
+  job_ =
+      std::make_unique<PullJob>(std::vector<uint32_t>{0, 0, 0}, variables, 1, SlotMap(), 0, true);
+  begin_step_2();
+  std::vector<Wish> wishes;
+  for (uint32_t slice = 0; slice < 4; ++slice) {
+    std::vector<int64_t> ids(120);
+    for (int64_t i = 0; i < 120; ++i) {
+      ids[i] = i % 5 == 4 ? kPaddingId : i % 3 == 0 ? i * 7 % 20 : (i * 37 + slice) % kRows;
+    }
+    wishes.emplace_back(slice / 2, ids);
+  }
+  const Pull& pull = job_->pull(1, 2, wishes);
+  settle();
+  job_->expect_values(pull);
+}
+
+// Given an owner whose memory is mapped elsewhere from the second turn on: expect rows that came
+// before to be found there.
+TEST_F(TableReaderTest, TablesMayMoveBetweenTurns) {
+  constexpr uint64_t kRows = 100, kWidth = 4096;
+  job_ = std::make_unique<PullJob>(
+      std::vector<uint32_t>{0, 0},
+      std::vector<Variable>{pulled_variable(kRows, kWidth, 2 * kRows, PARALLAX_F32)}, 1, SlotMap(),
+      0, true);
+  begin_step_2();
+  SharedMemory& lent = job_->memory(1).shared.begin()->second;
+  const std::vector<std::byte> moved(lent.base, lent.base + lent.bytes);
+  int looks = 0;
+  job_->memory(0).before_asked = [&] {
+    if (++looks != 1) return;
+    std::span<std::byte> values = job_->table(1, 0).array(0);
+    std::fill(values.begin(), values.end(), std::byte{0x55});
+    lent.base = moved.data();
+  };
+  std::vector<int64_t> ids = range_of_ids(0, 20);
+  for (int turn = 0; turn < 9; ++turn) {
+    const std::vector<int64_t> again = range_of_ids(turn, 20);
+    ids.insert(ids.end(), again.begin(), again.end());
+  }
+  const Pull& pull = job_->pull(0, 2, {{0, ids}});
+  settle();
+  EXPECT_GT(looks, 3);
+  job_->expect_values(pull);
+}
+
 // Given an owner that has not applied the step before: expect the pull to wait for it, to name it,
 // and to have the rows of that step.
 TEST_F(TableReaderTest, WaitForOwnersToApplyTheStepBefore) {

@@ -57,14 +57,18 @@ TEST(RowPermutation, SomeAtOnceAreAsEachByItself) {
     for (const uint64_t size : sizes()) {
       for (const uint64_t of : {size, uint64_t{UINT32_MAX} - size}) {
         const RowPermutation permutation(of);
-        std::array<uint32_t, 40> rows;
-        for (uint64_t i = 0; i < rows.size(); ++i) {
-          rows[i] = static_cast<uint32_t>(i % 2 == 0 ? i % of : of - 1 - i % of);
-        }
-        const auto given = rows;
-        permutation.row_keys(&rows);
-        for (size_t i = 0; i < rows.size(); ++i) {
-          ASSERT_EQ(rows[i], permutation.row_key(given[i])) << "size " << of;
+        for (const size_t count : {0u, 1u, 31u, 32u, 33u, 100u}) {
+          std::vector<uint32_t> rows(count), row_keys(count + 1, 77);
+          for (uint64_t i = 0; i < count; ++i) {
+            rows[i] = static_cast<uint32_t>(i % 2 == 0 ? i % of : of - 1 - i % of);
+          }
+          permutation.row_keys(rows.data(), count, row_keys.data());
+          for (size_t i = 0; i < count; ++i) {
+            ASSERT_EQ(row_keys[i], permutation.row_key(rows[i])) << "size " << of;
+          }
+          ASSERT_EQ(row_keys[count], 77u) << "behind the last one";
+          permutation.row_keys(rows.data(), count, rows.data());
+          ASSERT_TRUE(std::equal(rows.begin(), rows.end(), row_keys.begin())) << "in place";
         }
       }
     }
@@ -168,6 +172,10 @@ TEST(PartitionSlots, OwnersOfSomeAtOnceAreAsOfEach) {
             ASSERT_EQ(in_place[row_key], numbers[row_key]);
           }
           for (size_t behind = count; behind < 1009; ++behind) ASSERT_EQ(in_place[behind], behind);
+          partition.turns_of(row_keys.data(), count, numbers.data());
+          for (uint32_t row_key = 0; row_key < count; ++row_key) {
+            ASSERT_EQ(numbers[row_key], partition.turn_of(row_key).turn);
+          }
         }
       }
     }
