@@ -253,22 +253,55 @@ bool RowAccumulator::sum_some(RowIndex** index, std::span<const uint32_t> row_ke
 template <typename T>
 void RowAccumulator::add_rows(std::span<const uint32_t> row_keys, const uint32_t* slots,
                               const std::byte* const* rows, bool stay) {
+  if (stay) return add_staying_rows<T>(row_keys, slots, rows);
   const size_t elements = options_.row_elements;
   for (size_t i = 0; i < row_keys.size(); ++i) {
     const uint32_t slot = slots[i];
     if (slot == count_) {
       ++count_;
       row_keys_[slot] = row_keys[i];
-      if (stay) {
-        places_[slot] = rows[i];
-      } else {
-        start_sum<T>(new_row<T>(slot), rows[i], elements);
-      }
+      start_sum<T>(new_row<T>(slot), rows[i], elements);
     } else if (options_.rows_stay && !is_here(places_[slot])) {
       const std::byte* const first = places_[slot];
       start_sum_of_two(new_row<T>(slot), first, rows[i], elements);
     } else {
       add_to_sum<T>(reinterpret_cast<T*>(const_cast<std::byte*>(row(slot))), rows[i], elements);
+    }
+  }
+}
+
+// Those that came before are listed, and added behind.
+template <typename T>
+void RowAccumulator::add_staying_rows(std::span<const uint32_t> row_keys, const uint32_t* slots,
+                                      const std::byte* const* rows) {
+  std::array<T*, kRowsTogether> to;
+  std::array<const std::byte*, kRowsTogether> first, second;
+  const size_t elements = options_.row_elements;
+  uint32_t listed = 0;
+  for (size_t i = 0; i < row_keys.size(); ++i) {
+    const uint32_t slot = slots[i];
+    if (slot == count_) {
+      ++count_;
+      row_keys_[slot] = row_keys[i];
+      places_[slot] = rows[i];
+      continue;
+    }
+    first[listed] = places_[slot];
+    if (!is_here(places_[slot])) new_row<T>(slot);
+    to[listed] = reinterpret_cast<T*>(const_cast<std::byte*>(places_[slot]));
+    second[listed++] = rows[i];
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    const bool narrow = with_narrow_width(elements, [&](auto width) {
+      add_row_pairs<width>(to.data(), first.data(), second.data(), listed);
+    });
+    if (narrow) return;
+  }
+  for (uint32_t i = 0; i < listed; ++i) {
+    if (first[i] == reinterpret_cast<const std::byte*>(to[i])) {
+      add_to_sum<T>(to[i], second[i], elements);
+    } else {
+      start_sum_of_two(to[i], first[i], second[i], elements);
     }
   }
 }

@@ -20,7 +20,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -206,10 +205,14 @@ class RowAccumulator {
   void add_rows(std::span<const uint32_t> row_keys, const uint32_t* slots,
                 const std::byte* const* rows, bool stay);
   template <typename T>
+  void add_staying_rows(std::span<const uint32_t> row_keys, const uint32_t* slots,
+                        const std::byte* const* rows);
+  template <typename T>
   T* new_row(uint32_t slot);
+  // As numbers: it may lie anywhere.
   bool is_here(const std::byte* row) const {
-    return std::less_equal<>()(values_.data(), row) &&
-           std::less<>()(row, values_.data() + values_.size());
+    return reinterpret_cast<uintptr_t>(row) - reinterpret_cast<uintptr_t>(values_.data()) <
+           values_.size();
   }
 
   RowAccumulatorOptions options_;

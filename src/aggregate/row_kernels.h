@@ -15,6 +15,7 @@
 #include "base/exact_sum.h"
 #include "base/half_numbers.h"
 #include "base/number.h"
+#include "base/prefetch.h"
 #include "base/vector_code.h"
 
 namespace parallax {
@@ -104,6 +105,9 @@ inline uint32_t add_narrow_rows(float* sums, const std::byte* values, const uint
       const std::byte* const from = values + size_t{places[i]} * kWidth * sizeof(float);
       const uint32_t is_new = slots[i] == next ? 1 : 0;
       const uint32_t kept = is_new - 1;  // all bits, or none
+      prefetch_row_to_write(
+          reinterpret_cast<const std::byte*>(sums + size_t{next + kRowsAhead} * kWidth),
+          kWidth * sizeof(float));
       next += is_new;
       for (size_t at = 0; at < kWidth; at += 8) {
         const EightWords before = *reinterpret_cast<const EightWords*>(row + at) & kept;
@@ -116,6 +120,23 @@ inline uint32_t add_narrow_rows(float* sums, const std::byte* values, const uint
     end = next;
   });
   return end;
+}
+
+// Rows of a fixed width, one after the other: to[i] = (+0 + first[i]) + second[i]. first[i] may be
+// to[i], of a sum that goes on: begun from +0, it is as it was.
+template <size_t kWidth>
+inline void add_row_pairs(float* const* to, const std::byte* const* first,
+                          const std::byte* const* second, uint32_t count) {
+  in_vectors([=] {
+    for (uint32_t i = 0; i < count; ++i) {
+      for (size_t at = 0; at < kWidth; at += 8) {
+        const size_t bytes = at * sizeof(float);
+        *reinterpret_cast<EightFloats*>(to[i] + at) =
+            (EightFloats{} + *reinterpret_cast<const EightFloats*>(first[i] + bytes)) +
+            *reinterpret_cast<const EightFloats*>(second[i] + bytes);
+      }
+    }
+  });
 }
 
 // Calls body(std::integral_constant<size_t, width>) for widths that have such kernels. False: this

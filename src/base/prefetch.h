@@ -12,12 +12,33 @@ namespace parallax {
 // So many rows before they are read, where nothing else says how far.
 inline constexpr uint32_t kRowsAhead = 16;
 
+inline constexpr uint64_t kPrefetchBytes = 64, kPrefetchesMax = 4;
+
 // Of a long row the beginning: the rest follows by itself.
 inline void prefetch_row(const std::byte* row, uint64_t bytes) {
-  constexpr uint64_t kLine = 64, kLinesMax = 4;
   __builtin_prefetch(row);
-  for (uint64_t at = kLine; at < std::min(bytes, kLinesMax * kLine); at += kLine) {
+  for (uint64_t at = kPrefetchBytes; at < std::min(bytes, kPrefetchesMax * kPrefetchBytes);
+       at += kPrefetchBytes) {
     __builtin_prefetch(row + at);
+  }
+}
+
+// The same of what will be written, which other processors are to give up: else writing waits for
+// that, of what they have read.
+inline void prefetch_to_write(const std::byte* at) {
+#if defined(__x86_64__)
+  // The compilers read only, unless they are told of a processor that knows this; to one that does
+  // not it is no operation.
+  asm volatile("prefetchw %0" : : "m"(*at));
+#else
+  __builtin_prefetch(at, 1);
+#endif
+}
+inline void prefetch_row_to_write(const std::byte* row, uint64_t bytes) {
+  prefetch_to_write(row);
+  for (uint64_t at = kPrefetchBytes; at < std::min(bytes, kPrefetchesMax * kPrefetchBytes);
+       at += kPrefetchBytes) {
+    prefetch_to_write(row + at);
   }
 }
 

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "base/vector_code.h"
+
 namespace parallax {
 
 RowCopies::RowCopies(Convert convert, size_t width, size_t to_element_bytes)
@@ -44,13 +46,15 @@ void RowCopies::copy_any(const RowCopies& copies, const Some& some) {
 
 template <size_t kBytes>
 void RowCopies::copy_narrow(const RowCopies& /*copies*/, const Some& some) {
-  for (uint32_t i = 0; i < some.count; ++i) {
-    if (some.rows[i] == nullptr) {
-      std::memset(some.to[i], 0, kBytes);
-    } else {
-      std::memcpy(some.to[i], some.rows[i], kBytes);
+  in_vectors([&some] {
+    for (uint32_t i = 0; i < some.count; ++i) {
+      if (some.rows[i] == nullptr) {
+        std::memset(some.to[i], 0, kBytes);
+      } else {
+        std::memcpy(some.to[i], some.rows[i], kBytes);
+      }
     }
-  }
+  });
 }
 
 }  // namespace parallax

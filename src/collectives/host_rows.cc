@@ -420,12 +420,15 @@ HostRows::Turn HostRows::join_source(StepBuffer& buffer, uint64_t* left_bytes) {
 // A block of this rank's own is looked at, too: before Linux 5.1 others that have mapped it may
 // write there.
 bool HostRows::join_items(StepBuffer& buffer, const StagedRows& there, uint32_t count) {
-  const auto belongs = [this](uint32_t row_key) {
-    return column_of_row_key(row_key) == columns_.my_column();
+  const auto belong = [this](const uint32_t* some, uint32_t of_them) {
+    std::array<uint32_t, kRowsTogether> columns;
+    GroupByColumn{*this}.find(some, of_them, columns.data());
+    return std::all_of(columns.begin(), columns.begin() + of_them,
+                       [mine = columns_.my_column()](uint32_t column) { return column == mine; });
   };
   std::array<uint32_t, kRowsTogether> row_keys;
   std::array<const std::byte*, kRowsTogether> rows;
-  return notes_.read(buffer.sources[buffer.joining].note, there, buffer.joined, count, belongs,
+  return notes_.read(buffer.sources[buffer.joining].note, there, buffer.joined, count, belong,
                      row_keys.data(), rows.data()) &&
          buffer.sum.join(std::span(row_keys).first(count), rows.data());
 }

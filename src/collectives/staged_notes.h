@@ -15,6 +15,7 @@
 
 #include "aggregate/row_coalescer.h"
 #include "aggregate/row_slice.h"
+#include "base/prefetch.h"
 #include "collectives/exchange.h"
 #include "collectives/host_staging.h"
 #include "message/lending.h"
@@ -70,10 +71,11 @@ class StagedNotes {
   // mapped here any more.
   bool find(uint32_t rank, const StagedNote& note, uint64_t step, StagedRows* there) const;
   // Where `count` items lie, kRowsTogether at most, from that one on of those of the column, and
-  // their row keys. False: not what may lie there.
-  template <typename Belongs>
+  // their row keys. False: not what may lie there. `belong` says so of row keys that exist, and
+  // their number.
+  template <typename Belong>
   bool read(const StagedNote& note, const StagedRows& there, uint32_t from, uint32_t count,
-            Belongs belongs, uint32_t* row_keys, const std::byte** rows) const;
+            Belong belong, uint32_t* row_keys, const std::byte** rows) const;
 
  private:
   bool numbers_fit(const StagedNote& note) const;
@@ -89,9 +91,9 @@ class StagedNotes {
   const uint64_t row_bytes_;
 };
 
-template <typename Belongs>
+template <typename Belong>
 bool StagedNotes::read(const StagedNote& note, const StagedRows& there, uint32_t from,
-                       uint32_t count, Belongs belongs, uint32_t* row_keys,
+                       uint32_t count, Belong belong, uint32_t* row_keys,
                        const std::byte** rows) const {
   const std::byte* const row_keys_there = there.block + note.rows * row_bytes_;
   const uint64_t at = uint64_t{note.first} + from;
@@ -100,16 +102,16 @@ bool StagedNotes::read(const StagedNote& note, const StagedRows& there, uint32_t
   std::memcpy(row_keys, row_keys_there + at * sizeof(uint32_t), count * sizeof(uint32_t));
   std::memcpy(places.data(), row_keys_there + (note.items + at) * sizeof(uint32_t),
               count * sizeof(uint32_t));
+  uint32_t misfits = 0;
   for (uint32_t i = 0; i < count; ++i) {
     const bool in_slice = places[i] >= RowsInPlace::kInSlice;
     const uint32_t row = places[i] & ~RowsInPlace::kInSlice;
-    if (row_keys[i] >= partition_.rows() || row >= (in_slice ? note.slice_rows : note.rows) ||
-        !belongs(row_keys[i])) {
-      return false;
-    }
+    misfits += row_keys[i] >= partition_.rows() ? 1 : 0;
+    misfits += row >= (in_slice ? note.slice_rows : note.rows) ? 1 : 0;
     rows[i] = (in_slice ? there.slice : there.block) + row * row_bytes_;
+    prefetch_row(rows[i], row_bytes_);
   }
-  return true;
+  return misfits == 0 && belong(row_keys, count);
 }
 
 }  // namespace parallax

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 
+#include "base/prefetch.h"
 #include "server/update_rules.h"
 #include "variable/variable.h"
 
@@ -38,7 +39,8 @@ struct RowUpdater {
   bool counted;  // gradients end in their number of ranks
 
   void prefetch(uint64_t row) const {
-    __builtin_prefetch(values->place(row * width), 1);
+    prefetch_row_to_write(reinterpret_cast<const std::byte*>(values->place(row * width)),
+                          width * sizeof(T));
     if (states[0] != nullptr) __builtin_prefetch(states[0] + row * state_width, 1);
   }
   // `first()`: the row's first element, of the variable.

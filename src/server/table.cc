@@ -93,7 +93,7 @@ void update_rows(const ReducedGradient& gradient, const RowUpdater<T, Values, Ru
       gradient.row_count,
       [&](uint32_t i) {
         const uint64_t row = row_of(gradient.row_keys[i]);
-        __builtin_prefetch(gradient.row(i));
+        prefetch_row(gradient.row(i), updater.width * sizeof(T));
         updater.prefetch(row);
         return row;
       },

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
+#include <cstring>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -11,6 +13,7 @@
 
 #include "aggregate/accumulator.h"
 #include "aggregate/row_scratch.h"
+#include "base/seeded_random.h"
 
 namespace parallax {
 namespace {
@@ -179,6 +182,52 @@ TEST(RowAccumulator, DistinctRowsStay) {
       EXPECT_EQ(summed.rows.row_keys()[slot], row_keys[slot]);
       EXPECT_EQ(summed.rows.row(slot), rows[slot]);
     }
+  }
+}
+
+// Given rows of widths that are added each in a way of its own, by several sources, some of them
+// twice by one: expect the sums of whole numbers, and -0 of a single source alone.
+TEST(RowAccumulator, StayingRowsOfAnyWidth) {
+  for (const uint32_t width : {1u, 8u, 16u, 32u, 48u, 64u, 100u}) {
+    SCOPED_TRACE(width);
+    SeededRandom random(width);
+    constexpr uint32_t kSources = 4, kKeys = 50, kGiven = kRowsTogether;
+    OneNumberRows summed({.sources = kSources,
+                          .rows_max = kKeys,
+                          .source_rows_max = kGiven,
+                          .row_elements = width,
+                          .rows_stay = true});
+    std::vector<float> given(size_t{kSources} * kGiven * width);
+    for (float& number : given) number = random.chance(20) ? -0.0F : random.between(-99, 99);
+    const std::vector<float> before = given;
+    std::vector<std::vector<const float*>> of_key(kKeys);
+    for (uint32_t source = 0; source < kSources; ++source) {
+      std::vector<uint32_t> row_keys(kGiven);
+      std::vector<const std::byte*> rows(kGiven);
+      for (uint32_t i = 0; i < kGiven; ++i) {
+        row_keys[i] = static_cast<uint32_t>(random.below(kKeys));
+        const float* const row = &given[(size_t{source} * kGiven + i) * width];
+        rows[i] = reinterpret_cast<const std::byte*>(row);
+        of_key[row_keys[i]].push_back(row);
+      }
+      ASSERT_TRUE(summed.rows.spend(source, kGiven));
+      ASSERT_TRUE(summed.rows.join(row_keys, rows.data()));
+      summed.rows.end(source);
+    }
+    EXPECT_EQ(std::memcmp(given.data(), before.data(), given.size() * sizeof(float)), 0);
+    for (uint32_t slot = 0; slot < summed.rows.row_count(); ++slot) {
+      const std::vector<const float*>& addends = of_key[summed.rows.row_keys()[slot]];
+      const auto* const sum = reinterpret_cast<const float*>(summed.rows.row(slot));
+      EXPECT_EQ(sum == addends[0], addends.size() == 1) << "who alone gave a row has it";
+      for (uint32_t column = 0; column < width; ++column) {
+        float expected = addends.size() == 1 ? -0.0F : 0.0F;
+        for (const float* const addend : addends) expected += addend[column];
+        ASSERT_EQ(std::bit_cast<uint32_t>(sum[column]), std::bit_cast<uint32_t>(expected));
+      }
+    }
+    size_t keys = 0;
+    for (const auto& addends : of_key) keys += addends.empty() ? 0 : 1;
+    EXPECT_EQ(summed.rows.row_count(), keys);
   }
 }
 

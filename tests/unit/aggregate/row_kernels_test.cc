@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -174,6 +175,39 @@ TEST(RowKernelsOf, NarrowRowsAnywhere) {
       }));
       EXPECT_EQ(end, next) << width;
       EXPECT_EQ(std::memcmp(sums.data(), expected.data(), sums.size() * sizeof(float)), 0) << width;
+    }
+  });
+}
+
+// Given rows of each such width, off a register's alignment, that are put elsewhere or back, one of
+// them again in the same call: expect (+0 + first) + second, bit for bit.
+TEST(RowKernelsOf, PairsOfNarrowRows) {
+  testkit::at_each_vector_level([] {
+    for (const size_t width : {8, 16, 32, 64}) {
+      SeededRandom random(width);
+      std::vector<float> values(1 + 6 * width), sums(1 + 4 * width, 7.0F);
+      for (float& value : values) {
+        value = random.chance(30) ? -0.0F : static_cast<float>(random.between(-99, 99));
+      }
+      const auto row = [&](size_t at) { return &values[1 + at * width]; };
+      const auto bytes = [](const float* at) { return reinterpret_cast<const std::byte*>(at); };
+      float* const sum = &sums[1];
+      const std::array<float*, 4> to = {sum, row(4), sum, sum + 2 * width};
+      const std::array<const std::byte*, 4> first = {bytes(row(0)), bytes(row(4)), bytes(sum),
+                                                     bytes(row(5))};
+      const std::array<const std::byte*, 4> second = {bytes(row(1)), bytes(row(2)), bytes(row(3)),
+                                                      bytes(row(0))};
+      std::vector<float> expected = sums, there(row(4), row(4) + width);
+      for (size_t at = 0; at < width; ++at) {
+        expected[1 + at] = (0 + row(0)[at] + row(1)[at]) + row(3)[at];
+        expected[1 + 2 * width + at] = 0 + row(5)[at] + row(0)[at];
+        there[at] = 0 + there[at] + row(2)[at];
+      }
+      ASSERT_TRUE(with_narrow_width(width, [&](auto known) {
+        add_row_pairs<known>(to.data(), first.data(), second.data(), 4);
+      }));
+      EXPECT_EQ(std::memcmp(sums.data(), expected.data(), sums.size() * sizeof(float)), 0) << width;
+      EXPECT_EQ(std::memcmp(row(4), there.data(), width * sizeof(float)), 0) << width;
     }
   });
 }
