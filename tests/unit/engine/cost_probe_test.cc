@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 
 #include "support/host_map_of.h"
@@ -19,6 +20,7 @@ constexpr size_t kAcross = kConstantCount - 1;
 class TickingClock final : public Clock {
  public:
   int64_t now_ns() const override { return now_ns_ += 1000; }
+  void hold_up(int64_t ns) { now_ns_ += ns; }
 
  private:
   mutable int64_t now_ns_ = 0;
@@ -27,18 +29,25 @@ class TickingClock final : public Clock {
 struct Prober {
   Prober(const HostMap& hosts, uint32_t rank, Outbox& outbox)
       : columns(hosts, rank), probe({columns, outbox, compute, clock}) {}
-  bool on_section(uint32_t from, const Section& section) { return probe.on_section(from, section); }
+  bool on_section(uint32_t from, const Section& section) {
+    if (section.header.kind == SectionKind::kProbeAnswer && ++answers == held_up_answer) {
+      clock.hold_up(20 * kNanosecondsPerMillisecond);
+    }
+    return probe.on_section(from, section);
+  }
   void advance() {
     probe.start_run();
     probe.advance();
     while (ComputeJob* job = compute.take_done()) job->done(*job);
   }
   uint64_t count(size_t row) const { return probe.terms().samples[row].count; }
+  double value(size_t row) const { return std::exp(probe.terms().samples[row].log_sum); }
 
   Columns columns;
   InlineCompute compute;
   TickingClock clock;
   CostProbe probe;
+  uint32_t answers = 0, held_up_answer = 0;
 };
 
 class Probes : public testing::Test {
@@ -75,6 +84,31 @@ TEST_F(Probes, PairsMeasureEachLinkOnce) {
     EXPECT_EQ(each.count(kAcross), 0u);
   }
   EXPECT_EQ(world_.refused_count(), 0u);
+}
+
+// Given any one answer that comes much later than the others, expect what it is without.
+TEST_F(Probes, WhoIsHeldUpOnceIsNotSlow) {
+  std::vector<double> values;
+  uint32_t answers = 0;
+  for (uint32_t held_up = 0; held_up == 0 || held_up <= answers; ++held_up) {
+    OutboxWorld<Prober> world(8, [this](uint32_t rank, Outbox& outbox) {
+      return std::make_unique<Prober>(hosts_, rank, outbox);
+    });
+    Prober& first = world.at(0);
+    first.held_up_answer = held_up;
+    first.probe.begin();
+    for (int i = 0; i < 2000 && !first.probe.finished(); ++i) {
+      first.advance();
+      for (uint32_t rank = 0; rank < world.size(); ++rank) world.pass(rank);
+    }
+    ASSERT_TRUE(first.probe.finished());
+    if (held_up == 0) answers = first.answers;
+    for (size_t row = 0; row < 6; ++row) {
+      if (held_up == 0) values.push_back(first.value(row));
+      EXPECT_LE(first.value(row), 2 * values[row] + 1) << row << ", answer " << held_up;
+    }
+  }
+  EXPECT_GT(answers, 30u);
 }
 
 // Given a rank whose neighbour measures nothing, expect that to answer all the same.
