@@ -286,9 +286,10 @@ void RowAccumulator::add_staying_rows(std::span<const uint32_t> row_keys, const 
       places_[slot] = rows[i];
       continue;
     }
-    first[listed] = places_[slot];
-    if (!is_here(places_[slot])) new_row<T>(slot);
-    to[listed] = reinterpret_cast<T*>(const_cast<std::byte*>(places_[slot]));
+    const std::byte* const before = places_[slot];
+    first[listed] = before;
+    to[listed] =
+        is_here(before) ? reinterpret_cast<T*>(const_cast<std::byte*>(before)) : new_row<T>(slot);
     second[listed++] = rows[i];
   }
   if constexpr (std::is_same_v<T, float>) {

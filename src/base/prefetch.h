@@ -29,7 +29,7 @@ inline void prefetch_to_write(const std::byte* at) {
 #if defined(__x86_64__)
   // The compilers read only, unless they are told of a processor that knows this; to one that does
   // not it is no operation.
-  asm volatile("prefetchw %0" : : "m"(*at));
+  asm volatile("prefetchw (%0)" : : "r"(at));
 #else
   __builtin_prefetch(at, 1);
 #endif

@@ -107,8 +107,9 @@ bool StagedNotes::read(const StagedNote& note, const StagedRows& there, uint32_t
     const bool in_slice = places[i] >= RowsInPlace::kInSlice;
     const uint32_t row = places[i] & ~RowsInPlace::kInSlice;
     misfits += row_keys[i] >= partition_.rows() ? 1 : 0;
-    misfits += row >= (in_slice ? note.slice_rows : note.rows) ? 1 : 0;
-    rows[i] = (in_slice ? there.slice : there.block) + row * row_bytes_;
+    const bool is_there = row < (in_slice ? note.slice_rows : note.rows);
+    misfits += is_there ? 0 : 1;
+    rows[i] = (in_slice ? there.slice : there.block) + (is_there ? row : 0) * row_bytes_;
     prefetch_row(rows[i], row_bytes_);
   }
   return misfits == 0 && belong(row_keys, count);

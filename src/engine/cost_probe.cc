@@ -120,7 +120,7 @@ void CostProbe::answered() {
     }
     case Phase::kBurst: {
       in_burst_ = 0;
-      if (try_again(took_ns, !out_of_time())) return;
+      if (try_again(took_ns)) return;
       const int64_t overhead_ns = std::max<int64_t>(0, least_ns_ - trip_ns_) / (kBurst - 1);
       // A round trip is four ends of messages.
       terms_.measured(row, whole(trip_ns_ / 2 - 2 * std::min(overhead_ns, trip_ns_ / 4)));
@@ -135,7 +135,7 @@ void CostProbe::answered() {
         bytes_ *= 4;
         return begin_tries(Phase::kBytes);
       }
-      if (try_again(took_ns, !out_of_time())) return;
+      if (try_again(took_ns)) return;
       const int64_t moving_ns = std::max<int64_t>(0, least_ns_ - trip_ns_);
       terms_.measured(row + 2, whole(moving_ns) * 1000 / bytes_);
       return next_link();
@@ -153,9 +153,9 @@ void CostProbe::begin_tries(Phase phase) {
 }
 
 // False: the least of these is taken.
-bool CostProbe::try_again(int64_t took_ns, bool may_again) {
+bool CostProbe::try_again(int64_t took_ns) {
   least_ns_ = tries_ == 0 ? took_ns : std::min(least_ns_, took_ns);
-  return ++tries_ < kTries && may_again;
+  return ++tries_ < kTries && !out_of_time();
 }
 
 void CostProbe::next_link() {

@@ -83,7 +83,7 @@ class CostProbe {
   void ask_bytes();
   void answered();
   void begin_tries(Phase phase);
-  bool try_again(int64_t took_ns, bool may_again);
+  bool try_again(int64_t took_ns);
   void next_link();
   void measure_memory();
   bool out_of_time() const {

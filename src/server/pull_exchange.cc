@@ -26,10 +26,9 @@ Status PullExchange::add_variable(uint32_t id, const Variable& variable, const P
                                   const RowCodings* codings) {
   remove_variable(id);
   PARALLAX_RETURN_IF_ERROR(variables_.add(id, columns_, variable, partition, codings));
-  const PulledVariable& added = *variables_.find(id);
-  if (added.by_rows()) source_.reader().reserve(partition.slots().size(), added.rows_max);
+  source_.reader().reserve(partition.slots().size());
   leader_.know_places(*variables_.find(id));
-  owner_.reserve(variables_.all().size(), added);
+  owner_.reserve(variables_.all().size(), *variables_.find(id));
   return {};
 }
 

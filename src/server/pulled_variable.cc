@@ -16,7 +16,7 @@ PulledVariable::PulledVariable(uint32_t number, const Columns& all, const Variab
       master(variable.stored_dtype()),
       on_device(variable.table_memory != PARALLAX_MEMORY_HOST),
       scratch(shared_scratch),
-      places(all.locals().size()),
+      tables{.places = std::vector<BufferPlace>(all.locals().size()), .rows = {}},
       led(all, owned, rows_max, master, shared_scratch, row_codings) {
   lists.codings = row_codings;
 }
@@ -41,6 +41,7 @@ Status PulledVariable::reserve() {
 void PulledVariable::lay_out(Arena& memory) {
   const uint32_t width = static_cast<uint32_t>(partition.row_elements());
   if (by_rows()) coalescer.lay_out(memory, rows_max, columns.count() + 1, scratch);
+  if (by_rows() && all_owned_here()) tables.rows = memory.take<const std::byte*>(rows_max);
   answers = memory.take<AnswerProgress>(columns.count() + 1);
   led.lay_out(memory);
   if (!owned_by(columns.rank())) return;

@@ -191,8 +191,12 @@ struct PulledVariable {
   RowsInTables in_tables = RowsInTables::kNone;  // of the pull
   bool table_writes = false;                     // in the pull: its slices are on_device
   OthersRows others;                             // none: this rank owns no row, or all
-  // By rank of this host: where its table lies, for who reads it.
-  std::vector<BufferPlace> places;
+  struct HostTables {
+    std::vector<BufferPlace>
+        places;  // by rank of this host: where its table lies, for who reads it
+    std::span<const std::byte*>
+        rows;  // of a pull, where they own all: where each distinct row lies
+  } tables;
   std::span<AnswerProgress> answers;  // by column: of its leader; and behind: of the host's tables
   // leader
   LedVariable led;

@@ -21,6 +21,7 @@ struct PlainValues {
   // In pieces, so that a value that decays is still in the cache when it is updated.
   uint64_t most() const { return 4096; }
   T* place(uint64_t at) const { return values + at; }
+  uint64_t number_bytes() const { return sizeof(T); }
   T* open(uint64_t at, uint64_t /*count*/) const { return values + at; }
   template <typename First>
   void close(uint64_t /*at*/, uint64_t /*count*/, const First& /*first*/) const {}
@@ -40,8 +41,11 @@ struct RowUpdater {
 
   void prefetch(uint64_t row) const {
     prefetch_row_to_write(reinterpret_cast<const std::byte*>(values->place(row * width)),
-                          width * sizeof(T));
-    if (states[0] != nullptr) __builtin_prefetch(states[0] + row * state_width, 1);
+                          width * values->number_bytes());
+    for (T* const state : states) {
+      if (state == nullptr) return;
+      prefetch_to_write(reinterpret_cast<const std::byte*>(state + row * state_width));
+    }
   }
   // `first()`: the row's first element, of the variable.
   template <typename First>

@@ -34,6 +34,7 @@ class StoredValues {
 
   // An update begins, the variable's so many-th.
   void begin(uint64_t updates) { seed_ = mix(variable_seed_ + kCounterStep * updates); }
+  uint64_t number_bytes() const { return element_bytes_; }
   std::byte* place(uint64_t at) const { return &values_[at * element_bytes_]; }
   // The elements from `at` on, to be changed.
   float* open(uint64_t at, uint64_t count) {

@@ -33,10 +33,8 @@ TableReader::TableReader(const Columns& columns, Outbox& outbox, bool used, User
 
 TableReader::~TableReader() { outbox_.lending().forget(this); }
 
-void TableReader::reserve(size_t slots, uint64_t rows_max) {
-  if (!used_) return;
-  if (slots <= kTurnBytes) slot_rows_.reserve(slots);
-  if (rows_max > known_.rows.size()) known_.rows.resize(rows_max);
+void TableReader::reserve(size_t slots) {
+  if (used_ && slots <= kTurnBytes) slot_rows_.reserve(slots);
 }
 
 // ---- what is known of tables
@@ -58,7 +56,7 @@ bool TableReader::on_place(uint32_t from, PulledVariable* variable, const Sectio
   std::memcpy(&place, section.payload.data(), sizeof place);
   if (place.buffer == 0 || place.offset % kArenaAlignmentBytes != 0) return false;
   // The last one counts: of a variable that was mirrored in between there was another.
-  variable->places[columns_.local_of(from)] = place;
+  variable->tables.places[columns_.local_of(from)] = place;
   return true;
 }
 
@@ -68,7 +66,7 @@ const std::byte* TableReader::find(const PulledVariable& variable, uint32_t owne
     const Table* const table = variable.table;
     return table == nullptr || table->store() != nullptr ? nullptr : table->array(0).data();
   }
-  const BufferPlace& place = variable.places[columns_.local_of(owner)];
+  const BufferPlace& place = variable.tables.places[columns_.local_of(owner)];
   if (place.buffer == 0) return nullptr;
   const uint64_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(variable.master);
   const uint64_t bytes = kArenaAlignmentBytes + variable.partition.rows_owned(owner) * row_bytes;
@@ -229,23 +227,54 @@ uint64_t TableReader::copy_wanted(const Reading& reading, uint32_t count, RowsOf
                                 : copy_hosts_rows(reading, count, rows_of_slot);
 }
 
-// Where rows lie, of `count` row keys, kRowsTogether at most; asked of the memory.
-template <typename RowsOf>
-void find_rows(const Partition& partition, const uint32_t* row_keys, uint32_t count,
-               uint64_t row_bytes, RowsOf rows_of_slot, const std::byte** rows) {
-  std::array<uint32_t, kRowsTogether> turns;
-  partition.turns_of(row_keys, count, turns.data());
-  const auto slots = static_cast<uint32_t>(partition.slots().size());
-  for (uint32_t i = 0; i < count; ++i) {
-    const auto& of_slot = rows_of_slot(row_keys[i] - turns[i] * slots);
-    rows[i] = of_slot.first + turns[i] * of_slot.stride_bytes;
-    prefetch_row(rows[i], row_bytes);
+// How rows of a reading are copied, and which of those that are found lie with other ranks.
+class TableReader::Copying {
+ public:
+  Copying(const TableReader& reader, const Reading& reading)
+      : partition_(reading.variable->partition),
+        row_bytes_(partition_.row_elements() * bytes_of_dtype(reading.variable->master)),
+        copies_(converter(reading.variable->master, reading.slice->slice.dtype),
+                partition_.row_elements(), bytes_of_dtype(reading.slice->slice.dtype)),
+        own_(reinterpret_cast<uintptr_t>(reader.shards_[reader.columns_.local()].values)),
+        own_bytes_(partition_.rows_owned(reader.columns_.rank()) * row_bytes_) {}
+
+  // Where rows lie, of `count` row keys, kRowsTogether at most; asked of the memory.
+  template <typename RowsOf>
+  void find(const uint32_t* row_keys, uint32_t count, RowsOf rows_of_slot,
+            const std::byte** rows) const {
+    std::array<uint32_t, kRowsTogether> turns;
+    partition_.turns_of(row_keys, count, turns.data());
+    const auto slots = static_cast<uint32_t>(partition_.slots().size());
+    for (uint32_t i = 0; i < count; ++i) {
+      const auto& of_slot = rows_of_slot(row_keys[i] - turns[i] * slots);
+      rows[i] = of_slot.first + turns[i] * of_slot.stride_bytes;
+      prefetch_row(rows[i], row_bytes_);
+    }
   }
-}
+  void copy(const RowCopies::Some& some) {
+    for (uint32_t i = 0; i < some.count; ++i) {
+      const uintptr_t from_own = reinterpret_cast<uintptr_t>(some.rows[i]) - own_;
+      others_rows_ += some.rows[i] != nullptr && from_own >= own_bytes_ ? 1 : 0;
+    }
+    copies_.copy(some);
+  }
+  // Of each where it goes.
+  uint64_t bytes() const { return copies_.bytes(); }
+  uint64_t others_bytes() const { return others_rows_ * row_bytes_; }
+
+ private:
+  static_assert(RowCopies::kTogether <= kRowsTogether);
+
+  const Partition& partition_;
+  const uint64_t row_bytes_;
+  const RowCopies copies_;
+  const uintptr_t own_;
+  const uint64_t own_bytes_;
+  uint64_t others_rows_ = 0;
+};
 
 // What was known of the variable's rows is so still, unless its tables lie elsewhere now.
 void TableReader::begin_known(const PulledVariable& variable) {
-  if (known_.variable != &variable) known_.used = 0;
   bool moved = known_.variable != &variable;
   for (size_t rank = 0; rank < shards_.size(); ++rank) {
     moved |= known_.tables[rank] != shards_[rank].values;
@@ -260,68 +289,50 @@ void TableReader::begin_known(const PulledVariable& variable) {
 template <typename RowsOf>
 uint64_t TableReader::copy_slice(const Reading& reading, uint32_t count, RowsOf rows_of_slot) {
   const PulledVariable& variable = *reading.variable;
-  const Partition& partition = variable.partition;
   const CoalescedIds& coalesced = variable.coalescer;
-  const uint64_t width = partition.row_elements();
-  const uint64_t from_bytes = width * bytes_of_dtype(variable.master);
-  const RowCopies copies(converter(variable.master, reading.slice->slice.dtype), width,
-                         bytes_of_dtype(reading.slice->slice.dtype));
+  Copying copying(*this, reading);
   begin_known(variable);
-  const auto own = reinterpret_cast<uintptr_t>(shards_[columns_.local()].values);
-  const uint64_t own_bytes = partition.rows_owned(columns_.rank()) * from_bytes;
   const uint32_t* uniques = coalesced.uniques() + reading.slice->before + row_;
-  std::byte* to = reading.slice->slice.values + row_ * copies.bytes();
-  const std::byte** const known = known_.rows.data();
-  uint32_t used = known_.used;
-  uint64_t others_rows = 0;
+  std::byte* to = reading.slice->slice.values + row_ * copying.bytes();
+  const std::span<const std::byte*> rows = variable.tables.rows;
+  uint32_t used = 0;  // the numbers below
   RowCopies::Some some;
   for (uint32_t done = 0; done < count; done += some.count, uniques += some.count) {
     some.count = std::min(count - done, RowCopies::kTogether);
-    const uint32_t enough = std::min(coalesced.item_count(), used + 2 * kRowsTogether);
-    while (known_.count < enough) {
+    for (uint32_t i = 0; i < some.count; ++i) {
+      used = std::max(used, uniques[i] + 1);  // of padding 0
+    }
+    const uint32_t wanted = std::min(coalesced.item_count(), used + kRowsTogether);
+    while (known_.count < wanted) {
       const uint32_t together = std::min(coalesced.item_count() - known_.count, kRowsTogether);
-      find_rows(partition, coalesced.unique_row_keys() + known_.count, together, from_bytes,
-                rows_of_slot, known + known_.count);
+      copying.find(coalesced.unique_row_keys() + known_.count, together, rows_of_slot,
+                   &rows[known_.count]);
       known_.count += together;
     }
-    for (uint32_t i = 0; i < some.count; ++i, to += copies.bytes()) {
+    for (uint32_t i = 0; i < some.count; ++i, to += copying.bytes()) {
       some.to[i] = to;
-      some.rows[i] = nullptr;
-      if (uniques[i] == kNoSlot) continue;
-      some.rows[i] = known[uniques[i]];
-      used = std::max(used, uniques[i] + 1);
-      others_rows += reinterpret_cast<uintptr_t>(some.rows[i]) - own >= own_bytes ? 1 : 0;
+      some.rows[i] = uniques[i] == kNoSlot ? nullptr : rows[uniques[i]];
     }
-    copies.copy(some);
+    copying.copy(some);
   }
-  known_.used = used;
-  return others_rows * from_bytes;
+  return copying.others_bytes();
 }
 
 template <typename RowsOf>
 uint64_t TableReader::copy_hosts_rows(const Reading& reading, uint32_t count,
                                       RowsOf rows_of_slot) const {
-  const PulledVariable& variable = *reading.variable;
-  const Partition& partition = variable.partition;
-  const CoalescedIds& coalesced = variable.coalescer;
-  const uint64_t width = partition.row_elements();
-  const uint64_t from_bytes = width * bytes_of_dtype(variable.master);
-  const RowCopies copies(converter(variable.master, reading.slice->slice.dtype), width,
-                         bytes_of_dtype(reading.slice->slice.dtype));
-  const auto own = reinterpret_cast<uintptr_t>(shards_[columns_.local()].values);
-  const uint64_t own_bytes = partition.rows_owned(columns_.rank()) * from_bytes;
-  const uint32_t first_item = coalesced.group_first(variable.tables_group()) + row_;
+  const CoalescedIds& coalesced = reading.variable->coalescer;
+  Copying copying(*this, reading);
+  const uint32_t first_item = coalesced.group_first(reading.variable->tables_group()) + row_;
   const PulledSlice* into = reading.slice;
-  uint64_t others_rows = 0;
   const auto find = [&](uint32_t first, RowCopies::Some& found) {
     found.count = std::min(count - first, RowCopies::kTogether);
-    find_rows(partition, coalesced.row_keys() + first_item + first, found.count, from_bytes,
-              rows_of_slot, found.rows.data());
+    copying.find(coalesced.row_keys() + first_item + first, found.count, rows_of_slot,
+                 found.rows.data());
     const uint32_t* const order = coalesced.order() + first_item + first;
     for (uint32_t i = 0; i < found.count; ++i) {
       into = next_slice(order[i], into, reading.all);
-      found.to[i] = into->slice.values + (order[i] - into->before) * copies.bytes();
-      others_rows += reinterpret_cast<uintptr_t>(found.rows[i]) - own >= own_bytes ? 1 : 0;
+      found.to[i] = into->slice.values + (order[i] - into->before) * copying.bytes();
     }
   };
   // The next ones are asked of the memory before these are copied.
@@ -329,9 +340,9 @@ uint64_t TableReader::copy_hosts_rows(const Reading& reading, uint32_t count,
   find(0, rows[0]);
   for (uint32_t done = 0, turn = 0; done < count; done += RowCopies::kTogether, turn ^= 1) {
     if (count - done > RowCopies::kTogether) find(done + RowCopies::kTogether, rows[turn ^ 1]);
-    copies.copy(rows[turn]);
+    copying.copy(rows[turn]);
   }
-  return others_rows * from_bytes;
+  return copying.others_bytes();
 }
 
 }  // namespace parallax

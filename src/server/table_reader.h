@@ -43,9 +43,8 @@ class TableReader final : public LentReader {
   TableReader(const TableReader&) = delete;
   TableReader& operator=(const TableReader&) = delete;
 
-  // A variable with so many slots may be read, so many rows of it by a pull. To be called before
-  // it is.
-  void reserve(size_t slots, uint64_t rows_max);
+  // A variable with so many slots may be read. To be called before it is.
+  void reserve(size_t slots);
   // An owner, who may be this rank, lets tables be read by pulls of `step`. False: it said so
   // before.
   [[nodiscard]] bool current(uint32_t owner, uint64_t step);
@@ -91,15 +90,14 @@ class TableReader final : public LentReader {
     const std::byte* first = nullptr;
     uint64_t stride_bytes = 0;
   };
-  // The distinct rows of a reading's variable, as far as they were looked for: where they lie, and
-  // in tables that are where.
+  // How many of the distinct rows of a variable were
+  // looked for, and in tables that lie where.
   struct KnownRows {
     const PulledVariable* variable = nullptr;
     std::vector<const std::byte*> tables;  // by rank of the host
-    std::vector<const std::byte*> rows;    // by number
     uint32_t count = 0;
-    uint32_t used = 0;  // of them, the numbers below
   };
+  class Copying;
 
   bool is_current(const PulledVariable& variable) const;
   const std::byte* find(const PulledVariable& variable, uint32_t owner) const;

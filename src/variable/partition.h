@@ -39,16 +39,17 @@ constexpr uint64_t block_of_rows(uint64_t row_elements) {
 }
 
 // Row keys, or rows, that vectors take at once. Calls some_of(from, to) for so many of `count`
-// numbers at a time: where they lie, as what is written just before in pieces vectors wait for. For
-// the last ones there are zeros behind them.
-inline constexpr size_t kTogether = 32;
+// numbers at a time: where they lie, as what is written just before in pieces vectors wait for.
+// Behind the last ones there are zeros, which are rows and row keys, too.
+inline constexpr size_t kKeysTogether = 32;
 template <typename SomeOf>
 void each_together(const uint32_t* from, size_t count, uint32_t* to, const SomeOf& some_of) {
   in_vectors([=, &some_of] {
     size_t first = 0;
-    for (; count - first >= kTogether; first += kTogether) some_of(from + first, to + first);
+    for (; count - first >= kKeysTogether; first += kKeysTogether)
+      some_of(from + first, to + first);
     if (first == count) return;
-    std::array<uint32_t, kTogether> last = {};
+    std::array<uint32_t, kKeysTogether> last = {};
     std::copy(from + first, from + count, last.begin());
     some_of(last.data(), last.data());
     std::copy_n(last.begin(), count - first, to + first);
@@ -70,7 +71,11 @@ class RowPermutation {
     // than to look: the processor begins before it knows of those in front.
     const double outside = 1 - static_cast<double>(size) / (static_cast<double>(mask_) + 1);
     surely_ = 1;
-    for (double left = outside * kTogether; left > 1.0 / 8; left *= outside) ++surely_;
+    constexpr int kSurelyMax = 8;
+    for (double left = outside * kKeysTogether; left > 1.0 / 8 && surely_ < kSurelyMax;
+         left *= outside) {
+      ++surely_;
+    }
   }
 
   uint64_t row_key(uint64_t row) const {
@@ -97,8 +102,8 @@ class RowPermutation {
     };
     each_together(rows, count, to, [=, surely = surely_](const uint32_t* from, uint32_t* arrived) {
       // Of its own, which nothing else can be: else the compiler takes them one by one.
-      std::array<uint32_t, kTogether> at;
-      for (size_t i = 0; i < kTogether; ++i) at[i] = walk(from[i]);
+      std::array<uint32_t, kKeysTogether> at;
+      for (size_t i = 0; i < kKeysTogether; ++i) at[i] = walk(from[i]);
       for (int walks = 1;; ++walks) {
         if (walks >= surely) {
           uint32_t any = 0;
@@ -209,7 +214,7 @@ class Partition {
   void turns_of(const uint32_t* row_keys, size_t count, uint32_t* turns) const {
     each_together(row_keys, count, turns,
                   [divisor = slot_count_](const uint32_t* from, uint32_t* to) {
-                    for (size_t i = 0; i < kTogether; ++i)
+                    for (size_t i = 0; i < kKeysTogether; ++i)
                       to[i] = divisor.quotient_in_vectors(from[i]);
                   });
   }
@@ -221,7 +226,7 @@ class Partition {
                       uint32_t* numbers) const {
     each_together(row_keys, count, numbers,
                   [divisor = slot_count_](const uint32_t* from, uint32_t* to) {
-                    for (size_t i = 0; i < kTogether; ++i)
+                    for (size_t i = 0; i < kKeysTogether; ++i)
                       to[i] = divisor.remainder_in_vectors(from[i]);
                   });
     for (size_t i = 0; i < count; ++i) numbers[i] = of_owner(slot_[numbers[i]].owner);
