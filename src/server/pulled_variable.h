@@ -192,10 +192,10 @@ struct PulledVariable {
   bool table_writes = false;                     // in the pull: its slices are on_device
   OthersRows others;                             // none: this rank owns no row, or all
   struct HostTables {
-    std::vector<BufferPlace>
-        places;  // by rank of this host: where its table lies, for who reads it
-    std::span<const std::byte*>
-        rows;  // of a pull, where they own all: where each distinct row lies
+    // By rank of this host: where its table lies, for who reads it.
+    std::vector<BufferPlace> places;
+    // Of a pull, where these ranks own all rows: where each distinct one lies.
+    std::span<const std::byte*> rows;
   } tables;
   std::span<AnswerProgress> answers;  // by column: of its leader; and behind: of the host's tables
   // leader
