@@ -51,30 +51,32 @@ bool ReorderBuffer::hold(uint32_t source, uint32_t count, std::span<const std::b
   return true;
 }
 
-void AccumulatorSources::lay_out(Arena& arena, std::vector<uint64_t> most, bool ordered) {
-  most_ = std::move(most);
-  left_ = arena.take<uint64_t>(most_.size());
-  ended_ = arena.take<uint8_t>(most_.size());
+void AccumulatorSources::lay_out(Arena& arena, std::span<const uint64_t> most, bool ordered) {
   ordered_ = ordered;
+  sources_ = arena.take<Source>(most.size());
+  if (sources_.data() == nullptr) return;  // measuring
+  for (size_t i = 0; i < most.size(); ++i) sources_[i].most = most[i];
 }
 
 void AccumulatorSources::clear() {
-  std::copy(most_.begin(), most_.end(), left_.begin());
-  std::fill(ended_.begin(), ended_.end(), uint8_t{0});
+  for (Source& each : sources_) {
+    each.left = each.most;
+    each.ended = false;
+  }
   ended_count_ = 0;
   turn_ = 0;
 }
 
 bool AccumulatorSources::end(uint32_t source) {
-  if (ended_[source] != 0) return false;
-  ended_[source] = 1;
+  if (sources_[source].ended) return false;
+  sources_[source].ended = true;
   ++ended_count_;
   return true;
 }
 
 bool AccumulatorSources::advance() {
-  if (!ordered_ || turn_ == ended_.size() || ended_[turn_] == 0) return false;
-  return ++turn_ < ended_.size();
+  if (!ordered_ || turn_ == sources_.size() || !sources_[turn_].ended) return false;
+  return ++turn_ < sources_.size();
 }
 
 // ---- rows
@@ -88,7 +90,7 @@ void RowAccumulator::lay_out(Arena& arena, const RowAccumulatorOptions& options)
   // All but the first may be held back.
   const uint64_t held_rows =
       options.ordered ? std::accumulate(most.begin() + 1, most.end(), uint64_t{0}) : 0;
-  sources_.lay_out(arena, std::move(most), options.ordered);
+  sources_.lay_out(arena, most, options.ordered);
   index_.lay_out(arena, options.rows_max);
   row_keys_ = arena.take<uint32_t>(options.rows_max);
   values_ = arena.take<std::byte>(options.rows_max * row_bytes_);

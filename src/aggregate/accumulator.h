@@ -97,17 +97,18 @@ class ReorderBuffer {
 class AccumulatorSources {
  public:
   // `most`: rows of each source.
-  void lay_out(Arena& arena, std::vector<uint64_t> most, bool ordered);
+  void lay_out(Arena& arena, std::span<const uint64_t> most, bool ordered);
   void clear();
   bool ordered() const { return ordered_; }
   bool admits(uint32_t source) const { return !ordered_ || source == turn_; }
-  bool known(uint32_t source) const { return source < ended_.size(); }
-  bool ended(uint32_t source) const { return ended_[source] != 0; }
-  bool complete() const { return ended_count_ == ended_.size(); }
+  bool known(uint32_t source) const { return source < sources_.size(); }
+  bool ended(uint32_t source) const { return sources_[source].ended; }
+  bool complete() const { return ended_count_ == sources_.size(); }
   // Counts rows of a source; false if it sent more than it may.
   [[nodiscard]] bool spend(uint32_t source, uint64_t rows) {
-    if (rows > left_[source]) return false;
-    left_[source] -= rows;
+    uint64_t& left = sources_[source].left;
+    if (rows > left) return false;
+    left -= rows;
     return true;
   }
   // True if the source had not ended before.
@@ -117,9 +118,12 @@ class AccumulatorSources {
   uint32_t turn() const { return turn_; }
 
  private:
-  std::vector<uint64_t> most_;
-  std::span<uint64_t> left_;
-  std::span<uint8_t> ended_;
+  struct Source {
+    uint64_t most, left;  // rows
+    bool ended;
+  };
+
+  std::span<Source> sources_;
   uint32_t ended_count_ = 0;
   uint32_t turn_ = 0;
   bool ordered_ = false;

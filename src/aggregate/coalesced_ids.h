@@ -13,6 +13,7 @@
 #include "aggregate/row_slice.h"
 #include "base/arena.h"
 #include "base/check.h"
+#include "base/prefetch.h"
 #include "base/vector_code.h"
 #include "variable/partition.h"
 
@@ -35,8 +36,11 @@ class CoalescedIds final : public RowGroups {
   // takes the scratch, add_ids() of one slice after the other, of which those before it have so
   // many rows, and group(), where somebody asks for items. An item's row, the first that has its
   // id, is then counted over all of them. Checked before: ids are in 0..rows-1 or padding.
-  void begin(uint64_t tokens) {
+  // `first_rows`: it is asked which row that is, by items or first_row_of().
+  void begin(uint64_t tokens, bool first_rows = true) {
     RowGroups::begin(tokens);
+    if (index_in_use_ != &index_) groups_ = scratch_->second_numbers();
+    first_rows_ = first_rows;
     kept_ = 0;
     padded_ = false;
   }
@@ -75,6 +79,14 @@ class CoalescedIds final : public RowGroups {
   template <typename GroupOf>
   void group(GroupOf group_of_row_key) {
     group_each(group_of_row_key, [this](uint32_t unique) { return rows_[unique]; });
+  }
+
+  // What it has, or is going to have, of the first ids is asked of the memory.
+  void prefetch() const {
+    constexpr size_t kBytes = 4 * kPrefetchBytes;
+    prefetch_bytes(ids_.data(), std::min(kBytes, ids_.size_bytes()));
+    prefetch_bytes(uniques_.data(), std::min(kBytes, uniques_.size_bytes()));
+    prefetch_bytes(unique_row_keys_, std::min(kBytes, ids_.size_bytes()));
   }
 
   // The first row that has the id of this one; kNoSlot: it is padding.
@@ -123,19 +135,25 @@ class CoalescedIds final : public RowGroups {
   }
   void insert(uint32_t first, uint32_t count) {
     const uint32_t* const ids = ids_.data() + first;
-    uint32_t* const rows = rows_.data();
-    PARALLAX_CHECK(index_in_use_->find_or_insert_each(
-        ids, count, uniques_.data() + first, [=, id_of = groups_](uint32_t unique, uint32_t i) {
-          id_of[unique] = ids[i];
-          rows[unique] = first + i;
-        }));
+    const auto find = [=, this](auto note_row) {
+      PARALLAX_CHECK(index_in_use_->find_or_insert_each(
+          ids, count, uniques_.data() + first, [=, id_of = groups_](uint32_t unique, uint32_t i) {
+            id_of[unique] = ids[i];
+            note_row(unique, first + i);
+          }));
+    };
+    if (first_rows_) {
+      find([rows = rows_.data()](uint32_t unique, uint32_t row) { rows[unique] = row; });
+    } else {
+      find([](uint32_t, uint32_t) {});
+    }
     count_ = index_in_use_->size();
   }
 
-  std::span<uint32_t> rows_;           // unique -> row of the slices
+  std::span<uint32_t> rows_;           // unique -> row of the slices, where first_rows_
   std::span<uint32_t> ids_, uniques_;  // row of the slices -> its id, and -> unique
   uint32_t kept_ = 0;
-  bool padded_ = false;
+  bool padded_ = false, first_rows_ = true;
 };
 
 }  // namespace parallax

@@ -209,6 +209,10 @@ class Exchange {
   // This rank's slice, at most once a step. Buffers are borrowed until *pending is back where it
   // was before the call.
   virtual void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) = 0;
+  // A step is about to be looked at, given to or summed up here: what that takes of the exchange is
+  // asked of the memory; and of what contribute() writes the beginning.
+  virtual void prefetch(uint64_t /*step*/) const {}
+  virtual void prefetch_given(uint64_t /*step*/) const {}
   // Rows of this rank's slice that may stay where they are (Contribution::may_stay) are not given
   // to anybody yet: not before settle() says whether they are to. Else they are copied. True: they
   // stay. They may not be held when the step is to end.

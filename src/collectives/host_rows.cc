@@ -47,6 +47,7 @@ HostRows::HostRows(const Columns& columns, const Partition& partition, Outbox& o
       leads_ |= columns.is_leader() && column == columns.my_column();
     }
   }
+  is_alone_ = leads_ && columns.locals().size() == 1 && columns.host_count() > 1;
 }
 
 HostRows::~HostRows() { outbox_.lending().forget(this); }
@@ -131,17 +132,22 @@ void HostRows::open(uint64_t step) {
 
 // ---- a rank's own slice
 
+void HostRows::prefetch(uint64_t step) const {
+  const StepBuffer& buffer = step_buffer(step);
+  prefetch_bytes(this, reinterpret_cast<const std::byte*>(&step_buffers_) -
+                           reinterpret_cast<const std::byte*>(this));
+  prefetch_object(&buffer);
+}
+
 void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pending) {
-  if (slice.nothing && is_alone() && options_.rows_stay) {
-    end(columns_.rank(), step);
-    user_.on_host_sum(step);
-    return;
-  }
   if (slice.nothing) {
     const Send nothing = rows_of_rank(options_, step, kSectionLast);
     for (const uint32_t column : active_columns_) {
-      outbox_.add(columns_.leader(columns_.host(), column), nothing);
+      const uint32_t leader = columns_.leader(columns_.host(), column);
+      if (leader != columns_.rank()) outbox_.add(leader, nothing);
     }
+    end(columns_.rank(), step);
+    if (leads_ && sum(step).complete()) user_.on_host_sum(step);
     return;
   }
   StepBuffer& buffer = step_buffer(step);
@@ -169,8 +175,9 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
     StepBuffer& coalesced = *static_cast<StepBuffer*>(job.context);
     coalesced.host_rows->give_rows(coalesced);
   };
-  if (!buffer.held) return compute_.submit(buffer.job);
+  if (!compute_.at_once()) return compute_.submit(buffer.job);
   coalesce(buffer);
+  if (!buffer.held) return give_rows(buffer);
   buffer.coalescing = false;
   --*pending;
 }
@@ -221,10 +228,13 @@ bool HostRows::settle(uint64_t step, bool stay) {
 }
 
 void HostRows::give_rows(StepBuffer& buffer) {
-  if (!is_alone() || !options_.rows_stay) {
-    for (const uint32_t column : active_columns_) send_rows(buffer, column);
+  if (!is_alone_ || !options_.rows_stay) {
+    for (const uint32_t column : active_columns_) {
+      if (columns_.leader(columns_.host(), column) != columns_.rank()) send_rows(buffer, column);
+    }
     buffer.coalescing = false;
     --*buffer.pending;
+    if (leads_) give_to_own_sum(buffer);
     return;
   }
   // Its rows are its host's, each of them once, and stay in its block.
@@ -246,7 +256,7 @@ void HostRows::end_alone(StepBuffer& buffer) {
   buffer.coalescing = false;
   buffer.contributed = true;
   --*buffer.pending;
-  came(buffer, 0, Came::kAll);
+  buffer.came(0, Came::kAll);
   buffer.sum.end(0);
   user_.on_host_sum(buffer.step);
 }
@@ -260,7 +270,7 @@ void HostRows::send_rows(StepBuffer& buffer, uint32_t column) {
   note = notes_.note_to(leader, coalescer_, column, buffer.step, buffer.first.values.rows,
                         buffer.rows_in_slice());
   Send send = rows_of_rank(options_, buffer.step, kSectionLast | kSectionContributed);
-  if (leader == columns_.rank() || note.block.buffer != 0) {
+  if (note.block.buffer != 0) {
     send.header.encoding = Encoding::kBytes;
     send.bytes = reinterpret_cast<const std::byte*>(&note);
     send.count = sizeof note;
@@ -280,14 +290,26 @@ void HostRows::send_rows(StepBuffer& buffer, uint32_t column) {
   outbox_.add(leader, send);
 }
 
+// Behind what others wait for.
+void HostRows::give_to_own_sum(StepBuffer& buffer) {
+  const uint32_t source = columns_.local();
+  const StagedNote note =
+      notes_.note_to(columns_.rank(), coalescer_, columns_.my_column(), buffer.step,
+                     buffer.first.values.rows, buffer.rows_in_slice());
+  PARALLAX_CHECK(buffer.sources[source].came == Came::kNothing && buffer.take_note(source, note));
+  buffer.contributed = true;
+  join_if_all_came(buffer);
+  if (buffer.sum.complete()) user_.on_host_sum(buffer.step);
+}
+
 // ---- what the ranks of the host give
 
 bool HostRows::on_section(uint32_t from, const Section& section) {
   if (!leads_ || columns_.host_of(from) != columns_.host()) return false;
+  // It gives what it has without a message.
+  if (from == columns_.rank()) return false;
   StepBuffer& buffer = step_buffer(section.header.step);
   if (buffer.sources[columns_.local_of(from)].came != Came::kNothing) return false;
-  // It gives what it has without a message.
-  if (is_alone() && options_.rows_stay) return false;
   const bool note = section.header.encoding == Encoding::kBytes;
   if (!(note ? on_note(from, buffer, section) : on_rows(from, buffer, section))) return false;
   join_if_all_came(buffer);
@@ -301,14 +323,8 @@ bool HostRows::on_note(uint32_t from, StepBuffer& buffer, const Section& section
     return false;
   }
   std::memcpy(&note, section.payload.data(), sizeof note);
-  const uint32_t source = columns_.local_of(from);
-  const bool fits = from == columns_.rank() ? notes_.fits_own(note, buffer.rows_in_slice())
-                                            : notes_.fits(from, note);
-  if (!fits || !buffer.sum.spend(source, note.count)) return false;
-  buffer.given_rows += note.count;
-  buffer.sources[source].note = note;
+  if (!notes_.fits(from, note) || !buffer.take_note(columns_.local_of(from), note)) return false;
   buffer.contributed |= (section.header.flags & kSectionContributed) != 0;
-  came(buffer, source, Came::kNote);
   return true;
 }
 
@@ -318,13 +334,13 @@ bool HostRows::on_rows(uint32_t from, StepBuffer& buffer, const Section& section
   const auto mine = [this](uint32_t row_key) {
     return column_of_row_key(row_key) == columns_.my_column();
   };
-  if (!check_row_keys(section, mine)) return false;
+  if (!row_keys_fit(partition_, section, mine)) return false;
   const uint32_t source = columns_.local_of(from);
   if (!buffer.sum.add(source, header.count, section.payload)) return false;
   buffer.given_rows += header.count;
   if ((header.flags & kSectionLast) == 0) return true;
   buffer.contributed |= (header.flags & kSectionContributed) != 0;
-  came(buffer, source, Came::kAll);
+  buffer.came(source, Came::kAll);
   buffer.sum.end(source);
   return true;
 }
@@ -334,14 +350,9 @@ void HostRows::end(uint32_t from, uint64_t step) {
   StepBuffer& buffer = step_buffer(step);
   const uint32_t source = columns_.local_of(from);
   if (buffer.sources[source].came != Came::kNothing) return;
-  came(buffer, source, Came::kAll);
+  buffer.came(source, Came::kAll);
   buffer.sum.end(source);
   join_if_all_came(buffer);
-}
-
-void HostRows::came(StepBuffer& buffer, uint32_t source, Came how) {
-  buffer.sources[source].came = how;
-  --buffer.missing;
 }
 
 // ---- rows that are read where they lie
@@ -367,7 +378,7 @@ bool HostRows::read_lent() {
   for (const size_t i : {swapped ? 1 : 0, swapped ? 0 : 1}) {
     StepBuffer& buffer = step_buffers_[i];
     if (buffer.sum.complete()) continue;
-    if (is_alone() && buffer.joined < buffer.arrival.ready) {
+    if (is_alone_ && buffer.joined < buffer.arrival.ready) {
       more |= join_ready(buffer, &left_bytes) == Turn::kMore;
     }
     if (buffer.missing > 0 || buffer.sum.complete()) continue;

@@ -3,13 +3,13 @@
 // memory, its rows grouped by column; the leader of a column sums the rows of its host that belong
 // there. The first leg of every exchange of rows, whatever follows.
 //
-// A leader that has the block mapped (host_staging.h) is told where it lies, in a note, and so is
-// this rank itself; any other is sent its rows out of the block. What a note tells of is read once
-// every rank of the host has given or ended the step, in the order of the ranks: at once, or, where
-// it is much, in turns as Lending has them. Nothing of a block is believed: each row key and place
-// is copied, checked and then used. Where `rows_stay` of the options, a row that one rank alone
-// gave is not even copied: the sum names the place where it lies in that rank's block, as it does
-// of all rows where the rank is alone on its host.
+// A leader that has the block mapped (host_staging.h) is told where it lies, in a note; any other
+// is sent its rows out of the block; this rank itself is given them without a message. What a note
+// tells of is read once every rank of the host has given or ended the step, in the order of the
+// ranks, in turns as Lending has them. Nothing of a block is believed: each row key and place is
+// copied, checked and then used. Where `rows_stay` of the options, a row that one rank alone gave
+// is not even copied: the sum names the place where it lies in that rank's block, as it does of all
+// rows where the rank is alone on its host.
 //
 // Values that are still on their way (Contribution::arriving) are coalesced as they come. Where
 // this rank is alone on its host, and there are others, its sum has each row once nothing is to be
@@ -37,6 +37,19 @@
 #include "world/patterns.h"
 
 namespace parallax {
+
+// True if a section holds `count` rows, or row keys, that all exist and belong there.
+template <typename Belongs>
+bool row_keys_fit(const Partition& partition, const Section& section, Belongs belongs) {
+  if (section.payload.size() < sizeof(uint32_t) * section.header.count) return false;
+  for (uint32_t i = 0; i < section.header.count; ++i) {
+    uint32_t row_key;
+    // By memcpy: messages promise no alignment.
+    std::memcpy(&row_key, section.payload.data() + i * sizeof row_key, sizeof row_key);
+    if (row_key >= partition.rows() || !belongs(row_key)) return false;
+  }
+  return true;
+}
 
 class HostRows final : private LentReader {
  public:
@@ -67,6 +80,8 @@ class HostRows final : private LentReader {
   void open(uint64_t step);
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending);
   // As Exchange has them.
+  void prefetch(uint64_t step) const;
+  std::span<const std::byte> block(uint64_t step) const { return step_buffer(step).block; }
   bool holds(uint64_t step) const { return step_buffer(step).held; }
   bool settle(uint64_t step, bool stay);
   void end(uint32_t from, uint64_t step);
@@ -103,10 +118,6 @@ class HostRows final : private LentReader {
   // The most rows that a host, or the ranks of one, can send of those of this rank's column.
   uint64_t column_rows() const;
 
-  // True if a section holds `count` rows, or row keys, that all exist and belong here.
-  template <typename Belongs>
-  bool check_row_keys(const Section& section, Belongs belongs) const;
-
  private:
   // How far a rank of this host is.
   enum class Came : uint8_t { kNothing, kNote, kAll };
@@ -129,7 +140,7 @@ class HostRows final : private LentReader {
     uint64_t step = 0;
     HostRows* host_rows = nullptr;
     std::span<std::byte> block;
-    std::span<StagedNote> notes;  // by column: to its leader
+    std::span<StagedNote> notes;  // by column: to its leader, of another rank
     ComputeJob job;
     RowSlice first, more;
     DistinctRows distinct;                // in place of these
@@ -141,6 +152,18 @@ class HostRows final : private LentReader {
     bool held = false;      // and it is not said yet that they stay there
     bool contributed = false;
     uint32_t rows_in_slice() const { return in_place ? first.count : 0; }
+    void came(uint32_t source, Came how) {
+      sources[source].came = how;
+      --missing;
+    }
+    // False: more rows than the rank may give.
+    [[nodiscard]] bool take_note(uint32_t source, const StagedNote& note) {
+      if (!sum.spend(source, note.count)) return false;
+      given_rows += note.count;
+      sources[source].note = note;
+      came(source, Came::kNote);
+      return true;
+    }
     // Of a leader:
     RowAccumulator sum;
     uint64_t given_rows = 0;
@@ -156,10 +179,6 @@ class HostRows final : private LentReader {
 
   StepBuffer& step_buffer(uint64_t step) { return step_buffers_[step & 1]; }
   const StepBuffer& step_buffer(uint64_t step) const { return step_buffers_[step & 1]; }
-  // Each row is given once: they leave the rank's block as they are whole.
-  bool is_alone() const {
-    return leads_ && columns_.locals().size() == 1 && columns_.host_count() > 1;
-  }
   void start_arriving(StepBuffer& buffer, ArrivingElements& arriving);
   void arrive(StepBuffer& buffer);
   void add_arrived(StepBuffer& buffer);
@@ -169,9 +188,9 @@ class HostRows final : private LentReader {
   void give_rows(StepBuffer& buffer);
   void end_alone(StepBuffer& buffer);
   void send_rows(StepBuffer& buffer, uint32_t column);
+  void give_to_own_sum(StepBuffer& buffer);
   [[nodiscard]] bool on_note(uint32_t from, StepBuffer& buffer, const Section& section);
   [[nodiscard]] bool on_rows(uint32_t from, StepBuffer& buffer, const Section& section);
-  void came(StepBuffer& buffer, uint32_t source, Came how);
   void join_if_all_came(StepBuffer& buffer);
   bool read_lent() override;
   Turn join(StepBuffer& buffer, uint64_t* left_bytes);
@@ -190,22 +209,12 @@ class HostRows final : private LentReader {
   const uint64_t item_bytes_;  // of a block: the row, its row key and its place
   std::vector<uint32_t> active_columns_;
   bool leads_ = false;
+  // Each row is given once: they leave the rank's block as they are whole.
+  bool is_alone_ = false;
   // Of both steps: a slice is coalesced and given before the next step may start.
   RowCoalescer coalescer_;
   std::array<StepBuffer, 2> step_buffers_;
 };
-
-template <typename Belongs>
-bool HostRows::check_row_keys(const Section& section, Belongs belongs) const {
-  if (section.payload.size() < sizeof(uint32_t) * section.header.count) return false;
-  for (uint32_t i = 0; i < section.header.count; ++i) {
-    uint32_t row_key;
-    // By memcpy: messages promise no alignment.
-    std::memcpy(&row_key, section.payload.data() + i * sizeof row_key, sizeof row_key);
-    if (row_key >= partition_.rows() || !belongs(row_key)) return false;
-  }
-  return true;
-}
 
 }  // namespace parallax
 

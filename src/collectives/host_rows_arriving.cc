@@ -67,7 +67,7 @@ void HostRows::add_arrived(StepBuffer& buffer) {
 void HostRows::end_arrived(StepBuffer& buffer) {
   Arrival& arrival = buffer.arrival;
   // Before there are rows of it.
-  if (!arrival.started && is_alone()) {
+  if (!arrival.started && is_alone_) {
     PARALLAX_CHECK(buffer.sum.spend(0, coalescer_.item_count()));
     buffer.given_rows = coalescer_.item_count();
   }
@@ -78,7 +78,7 @@ void HostRows::end_arrived(StepBuffer& buffer) {
   const bool all = arrival.added == buffer.first.count;
   add_arrived(buffer);
   if (arrival.given_up) return;
-  if (!is_alone()) {
+  if (!is_alone_) {
     if (all) give_rows(buffer);
     return;
   }

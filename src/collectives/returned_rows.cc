@@ -215,7 +215,7 @@ bool ReturnedRows::on_piece(uint32_t from, const Section& section) {
   const bool fits = count <= buffer.row_keys.size() - buffer.row_count &&
                     section.payload.size() == count * (sizeof(uint32_t) + row_bytes_);
   const auto belongs = [this, piece](uint32_t row_key) { return in_piece(piece, row_key); };
-  if (rows_before(header) != state.rows || !fits || !host_rows_.check_row_keys(section, belongs)) {
+  if (rows_before(header) != state.rows || !fits || !row_keys_fit(partition_, section, belongs)) {
     return false;
   }
   const uint32_t first_row = buffer.row_count;

@@ -40,6 +40,16 @@ bool holds_census(const Columns& columns, const ExchangeOptions& options,
   return true;
 }
 
+// What every result of an exchange has in common.
+ReducedGradient new_result(const ExchangeOptions& options, const Partition& partition) {
+  ReducedGradient result;
+  result.rows = result.by_rows = true;
+  result.counted = options.counted;
+  result.sum = options.sum;
+  result.row_elements = partition.row_elements();
+  return result;
+}
+
 }  // namespace
 
 RowExchange::RowExchange(const Columns& columns, const Partition& partition, Outbox& outbox,
@@ -121,22 +131,19 @@ void RowExchange::lay_out(Arena& arena) {
       buffer.offsets = arena.take<uint32_t>(owners + 1);
       if (by_census_) buffer.unarrived = arena.take<uint8_t>(owners);
     }
-    if (reduces_) lay_out_total(arena, buffer);
+    if (!reduces_) continue;
+    const uint64_t rows_max = std::min(intake_.rows_summed(), options_.rows_max * columns_.world());
+    buffer.total.lay_out(arena, {.sources = static_cast<uint32_t>(sources_.size()),
+                                 .rows_max = rows_max,
+                                 .rows_max_of = intake_.rows_max_of_hosts(),
+                                 .row_elements = static_cast<uint32_t>(partition_.row_elements()),
+                                 .ordered = options_.ordered,
+                                 .rows_stay = takes_own_,
+                                 .scratch = table_by_table_ ? options_.scratch : nullptr,
+                                 .sum = options_.sum});
   }
   if (reduces_ && !one_host_) intake_.lay_out(arena);
   returned_.lay_out(arena);
-}
-
-void RowExchange::lay_out_total(Arena& arena, StepBuffer& buffer) {
-  const uint64_t rows_max = std::min(intake_.rows_summed(), options_.rows_max * columns_.world());
-  buffer.total.lay_out(arena, {.sources = static_cast<uint32_t>(sources_.size()),
-                               .rows_max = rows_max,
-                               .rows_max_of = intake_.rows_max_of_hosts(),
-                               .row_elements = static_cast<uint32_t>(partition_.row_elements()),
-                               .ordered = options_.ordered,
-                               .rows_stay = takes_own_,
-                               .scratch = table_by_table_ ? options_.scratch : nullptr,
-                               .sum = options_.sum});
 }
 
 void RowExchange::open(uint64_t step) {
@@ -151,6 +158,19 @@ void RowExchange::open(uint64_t step) {
 }
 
 // ---- leg 1: inside the host
+
+void RowExchange::prefetch(uint64_t step) const {
+  prefetch_bytes(this, reinterpret_cast<const std::byte*>(&host_rows_) -
+                           reinterpret_cast<const std::byte*>(this));
+  host_rows_.prefetch(step);
+  prefetch_object(&reduces_);
+  prefetch_object(&step_buffer(step));
+}
+
+// To be written, of which neighbours have read what was there two steps ago.
+void RowExchange::prefetch_given(uint64_t step) const {
+  prefetch_first_rows_to_write(host_rows_.block(step), row_bytes_);
+}
 
 void RowExchange::contribute(uint64_t step, const Contribution& slice, uint32_t* pending) {
   host_rows_.contribute(step, slice, pending);
@@ -305,20 +325,10 @@ std::vector<uint32_t> RowExchange::missing_to_tell(const StepBuffer& buffer) con
   return late;
 }
 
-// What every result of this exchange has in common.
-ReducedGradient RowExchange::new_result() const {
-  ReducedGradient result;
-  result.rows = result.by_rows = true;
-  result.counted = options_.counted;
-  result.sum = options_.sum;
-  result.row_elements = partition_.row_elements();
-  return result;
-}
-
 ReducedGradient RowExchange::owned(uint64_t step) const {
   if (!reduces_) return {};
   const StepBuffer& buffer = step_buffer(step);
-  ReducedGradient part = new_result();
+  ReducedGradient part = new_result(options_, partition_);
   part.contributed = buffer.contributed;
   // Where every host sums for itself, one speaks for all.
   part.counts_once = algorithm_.up == ReduceTo::kOwner || columns_.host() == 0;
@@ -331,7 +341,7 @@ ReducedGradient RowExchange::owned(uint64_t step) const {
 }
 
 ReducedGradient RowExchange::whole(uint64_t step) const {
-  ReducedGradient all = new_result();
+  ReducedGradient all = new_result(options_, partition_);
   all.contributed = step_buffer(step).contributed || returned_.contributed(step);
   all.row_count = returned_.row_count(step);
   all.has_values = all.row_count > 0;

@@ -44,6 +44,8 @@ class RowExchange final : public Exchange, private HostRows::User {
   const Arena& arena() const override { return arena_; }
   void open(uint64_t step) override;
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
+  void prefetch(uint64_t step) const override;
+  void prefetch_given(uint64_t step) const override;
   bool holds(uint64_t step) const override { return host_rows_.holds(step); }
   bool settle(uint64_t step, bool stay) override { return host_rows_.settle(step, stay); }
   void end(uint32_t from, uint64_t step) override;
@@ -82,7 +84,6 @@ class RowExchange final : public Exchange, private HostRows::User {
     return one_host_ ? host_rows_.sum(buffer.step) : buffer.total;
   }
   void found_census();
-  void lay_out_total(Arena& arena, StepBuffer& buffer);
   [[nodiscard]] bool on_host_reduce(uint32_t from, const Section& section);
   [[nodiscard]] bool on_arrived(uint32_t from, const Section& section);
   [[nodiscard]] bool on_census(uint32_t from, const Section& section);
@@ -99,7 +100,6 @@ class RowExchange final : public Exchange, private HostRows::User {
   void take_answer(StepBuffer& buffer);
   void return_if_complete(StepBuffer& buffer);
   Send new_send(const StepBuffer& buffer) const;
-  ReducedGradient new_result() const;
   std::vector<uint32_t> missing_to_give(const StepBuffer& buffer) const;
   std::vector<uint32_t> missing_to_tell(const StepBuffer& buffer) const;
 

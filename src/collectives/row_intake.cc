@@ -61,7 +61,7 @@ bool RowIntake::find_row_keys(uint32_t source, const Section& section,
   const uint32_t count = section.header.count;
   if (section.header.encoding == Encoding::kRows) {
     const auto mine = [this](uint32_t row_key) { return is_mine(row_key); };
-    if (!host_rows_.check_row_keys(section, mine)) return false;
+    if (!row_keys_fit(partition_, section, mine)) return false;
     *row_keys = section.payload.first(sizeof(uint32_t) * count);
     *rows = section.payload.subspan(row_keys->size());
     return true;

@@ -38,19 +38,11 @@ StagedNote StagedNotes::note_to(uint32_t rank, const RowCoalescer& rows, uint32_
   return note;
 }
 
-bool StagedNotes::numbers_fit(const StagedNote& note) const {
-  return note.items <= RowCoalescer::distinct_max(options_.rows_max, partition_) &&
-         note.rows <= note.items && note.first <= note.items &&
-         note.count <= note.items - note.first;
-}
-
-bool StagedNotes::fits_own(const StagedNote& note, uint32_t slice_rows) const {
-  return numbers_fit(note) && note.block.buffer == 0 && note.slice.buffer == 0 &&
-         note.slice_rows == slice_rows;
-}
-
 bool StagedNotes::fits(uint32_t from, const StagedNote& note) const {
-  if (!numbers_fit(note) || note.block.offset % kArenaAlignmentBytes != 0 ||
+  const bool numbers_fit =
+      note.items <= RowCoalescer::distinct_max(options_.rows_max, partition_) &&
+      note.rows <= note.items && note.first <= note.items && note.count <= note.items - note.first;
+  if (!numbers_fit || note.block.offset % kArenaAlignmentBytes != 0 ||
       !is_there(from, note.block, block_bytes(note))) {
     return false;
   }

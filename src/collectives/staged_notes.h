@@ -63,10 +63,8 @@ class StagedNotes {
   StagedNote note_to(uint32_t rank, const RowCoalescer& rows, uint32_t column, uint64_t step,
                      const std::byte* slice, uint32_t slice_rows) const;
 
-  // It may be that of another rank, or of this one, whose slice has so many rows that items may lie
-  // in.
+  // It may be that of another rank.
   bool fits(uint32_t from, const StagedNote& note) const;
-  bool fits_own(const StagedNote& note, uint32_t slice_rows) const;
   // Where another rank's is read, which a step leans on where its rows stay. False: it is not
   // mapped here any more.
   bool find(uint32_t rank, const StagedNote& note, uint64_t step, StagedRows* there) const;
@@ -78,7 +76,6 @@ class StagedNotes {
             Belong belong, uint32_t* row_keys, const std::byte** rows) const;
 
  private:
-  bool numbers_fit(const StagedNote& note) const;
   bool is_there(uint32_t from, const BufferPlace& place, uint64_t bytes) const;
   uint64_t block_bytes(const StagedNote& note) const {
     return RowCoalescer::block_bytes(note.rows, row_bytes_, note.items);

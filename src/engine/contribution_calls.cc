@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "group/variables_ahead.h"
 
 namespace parallax {
 
@@ -248,6 +249,7 @@ void ContributionCalls::start(Request& request, int64_t now_ns) {
     if (together) continue;
     // With `more` it is in the step sum, which goes out with the last micro-batch.
     if (request.slices[i].more) continue;
+    ask_for_next(request, i);
     holds |= contribute(request, request.slices[i], {run, row_bytes}, &request.pending);
     queued_bytes += bytes_of(request.slices[i]);
     if (queued_bytes < kQueuedBytesMax) continue;
@@ -256,6 +258,20 @@ void ContributionCalls::start(Request& request, int64_t now_ns) {
     queued_bytes = 0;
   }
   if (holds) held_.hold(request, now_ns);
+}
+
+// Slices of many variables: what giving the next ones takes.
+void ContributionCalls::ask_for_next(const Request& request, size_t at) const {
+  const size_t count = request.slices.size();
+  const auto runtime_at = [&](size_t i) -> const VariableRuntime& {
+    return group_.runtime(request.slices[i].variable);
+  };
+  prefetch_variables(at, count, request.step, runtime_at);
+  if (at + 3 < count) group_.pulls().prefetch(request.slices[at + 3].variable);
+  if (at + 1 >= count) return;
+  const PullSlice& next = request.slices[at + 1];
+  group_.pulls().prefetch_ids(next.variable);
+  runtime_at(at + 1).exchange_at(request.step).prefetch_given(request.step);
 }
 
 // Of this rank's own numbers.

@@ -109,6 +109,7 @@ class ContributionCalls {
   };
   bool contribute(const Request& request, const PullSlice& slice, const Around& around,
                   uint32_t* pending);
+  void ask_for_next(const Request& request, size_t at) const;
   uint64_t bytes_of(const PullSlice& slice) const;
   ByteRange elements_of(const PullSlice& slice) const;
   ByteRange run_from(const Request& request, size_t first, size_t* end) const;

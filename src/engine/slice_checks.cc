@@ -10,9 +10,9 @@
 
 namespace parallax {
 
-Status check_committed(const Registry& registry, uint32_t id, const std::string& lead) {
+Status check_committed(const Registry& registry, uint32_t id, std::string_view lead) {
   if (registry.has_number(id)) return {};
-  return bad_state(lead +
+  return bad_state(std::string(lead) +
                    "it was registered after the last commit; call commit on every rank first")
       .about_field("variable")
       .about_variable(id);

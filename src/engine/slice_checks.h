@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -54,7 +55,7 @@ class SliceTies {
 };
 
 // STATE: no commit has brought the variable in yet.
-Status check_committed(const Registry& registry, uint32_t id, const std::string& lead = "");
+Status check_committed(const Registry& registry, uint32_t id, std::string_view lead = "");
 
 class SliceChecks {
  public:

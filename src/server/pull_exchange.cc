@@ -43,6 +43,16 @@ const CoalescedIds* PullExchange::pulled_ids(uint32_t variable) const {
   return pulled != nullptr && pulled->by_rows() ? &pulled->coalescer : nullptr;
 }
 
+void PullExchange::prefetch(uint32_t variable) const {
+  const PulledVariable* const pulled = variables_.find(variable);
+  if (pulled != nullptr) prefetch_object(&pulled->coalescer);
+}
+
+void PullExchange::prefetch_ids(uint32_t variable) const {
+  const PulledVariable* const pulled = variables_.find(variable);
+  if (pulled != nullptr) pulled->coalescer.prefetch();
+}
+
 bool PullExchange::reads_tables(uint32_t variable) const {
   const PulledVariable* const found = variables_.find(variable);
   return found != nullptr && source_.reader().reads(*found) == RowsInTables::kAll;

@@ -95,6 +95,10 @@ class PullExchange final : public PulledLists {
   // The ids of this rank's last pull of a variable, of any step; null: it is not sharded, or has no
   // ids.
   const CoalescedIds* pulled_ids(uint32_t variable) const;
+  // They are about to be asked for: what that takes is asked of the memory, and where that is there
+  // they are.
+  void prefetch(uint32_t variable) const;
+  void prefetch_ids(uint32_t variable) const;
 
   // A rank of this host ended a step: no more pulls of it are due. False: one of its is under way.
   [[nodiscard]] bool end_local(uint32_t from, uint64_t step) {

@@ -32,10 +32,16 @@ void PullSource::start(uint64_t step, std::span<const PullSlice> slices) {
   std::fill(asked_.begin(), asked_.end(), uint8_t{0});
   slices_.clear();
   active_variables_.clear();
-  for (const PullSlice& slice : slices) add(slice);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    if (i + 3 < slices.size()) variables_.find(slices[i + 3].variable)->prefetch();
+    add(slices[i]);
+  }
   reader_.start(step);
-  for (const uint32_t each : active_variables_) {
-    PulledVariable& variable = *variables_.find(each);
+  for (size_t i = 0; i < active_variables_.size(); ++i) {
+    const auto at = [&](size_t each) { return variables_.find(active_variables_[each]); };
+    if (i + 4 < active_variables_.size()) at(i + 4)->prefetch();
+    if (i + 2 < active_variables_.size()) at(i + 2)->prefetch_lists();
+    PulledVariable& variable = *at(i);
     variable.in_tables = reader_.reads(variable);
     if (variable.by_rows()) coalesce(variable);
     if (variable.in_tables == RowsInTables::kAll) {
@@ -116,7 +122,8 @@ void PullSource::read_all(PulledVariable& variable) {
 void PullSource::coalesce(PulledVariable& variable) {
   CoalescedIds& coalescer = variable.coalescer;
   const PulledSlice& last = slices_[variable.last_slice];
-  coalescer.begin(last.before + last.slice.count);
+  // What is read in place is copied by distinct rows alone.
+  coalescer.begin(last.before + last.slice.count, variable.in_tables != RowsInTables::kAll);
   for (uint32_t place = variable.first_slice;; place = slices_[place].next) {
     const PulledSlice& each = slices_[place];
     coalescer.add_ids(variable.partition, each.slice.ids, each.slice.count, each.before);

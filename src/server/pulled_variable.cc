@@ -6,6 +6,17 @@
 
 namespace parallax {
 
+// None of a variable without row ids.
+PulledVariable::HostTables::HostTables(const Columns& columns, const Partition& partition)
+    : of(columns.locals().size()) {
+  if (!partition.ids_declared()) return;
+  uint64_t rows = 0;
+  for (const uint32_t rank : columns.locals()) {
+    rows += of[columns.local_of(rank)].owned_rows = partition.rows_owned(rank);
+  }
+  have_all = rows == partition.rows();
+}
+
 PulledVariable::PulledVariable(uint32_t number, const Columns& all, const Variable& variable,
                                const Partition& owned, RowScratch* shared_scratch,
                                const RowCodings* row_codings)
@@ -16,7 +27,7 @@ PulledVariable::PulledVariable(uint32_t number, const Columns& all, const Variab
       master(variable.stored_dtype()),
       on_device(variable.table_memory != PARALLAX_MEMORY_HOST),
       scratch(shared_scratch),
-      tables{.places = std::vector<BufferPlace>(all.locals().size()), .rows = {}},
+      tables(all, owned),
       led(all, owned, rows_max, master, shared_scratch, row_codings) {
   lists.codings = row_codings;
 }
@@ -41,7 +52,7 @@ Status PulledVariable::reserve() {
 void PulledVariable::lay_out(Arena& memory) {
   const uint32_t width = static_cast<uint32_t>(partition.row_elements());
   if (by_rows()) coalescer.lay_out(memory, rows_max, columns.count() + 1, scratch);
-  if (by_rows() && all_owned_here()) tables.rows = memory.take<const std::byte*>(rows_max);
+  if (tables.have_all) tables.rows = memory.take<const std::byte*>(rows_max);
   answers = memory.take<AnswerProgress>(columns.count() + 1);
   led.lay_out(memory);
   if (!owned_by(columns.rank())) return;
@@ -83,12 +94,6 @@ Status PulledVariables::add(uint32_t id, const Columns& columns, const Variable&
 }
 
 // ---- source
-
-bool PulledVariable::all_owned_here() const {
-  uint64_t rows = 0;
-  for (const uint32_t rank : columns.locals()) rows += partition.rows_owned(rank);
-  return rows == partition.rows();
-}
 
 void PulledVariable::expect_answers() {
   std::fill(answers.begin(), answers.end(), AnswerProgress());

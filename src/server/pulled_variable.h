@@ -151,6 +151,19 @@ struct PulledVariable {
   // Takes it. LIMIT.
   Status reserve();
 
+  // A pull of it is about to begin, or to be read in place: what that takes is asked of the memory,
+  // and where this is there what that names.
+  void prefetch() const {
+    prefetch_bytes(
+        this, reinterpret_cast<const std::byte*>(&led) - reinterpret_cast<const std::byte*>(this));
+  }
+  void prefetch_lists() const {
+    prefetch_object(tables.of.data());
+    prefetch_bytes(table, sizeof(Table));
+    prefetch_object(answers.data());
+    coalescer.prefetch();
+  }
+
   bool by_rows() const { return partition.ids_declared(); }
   bool owned_by(uint32_t rank) const {
     return by_rows() ? partition.rows_owned(rank) > 0 : partition.range_of(rank).count > 0;
@@ -165,8 +178,6 @@ struct PulledVariable {
   // Source: sets what each leader owes of the pull that begins; its rows are grouped, or all are
   // read in place.
   void expect_answers();
-  // By ranks of this host.
-  bool all_owned_here() const;
   // The group of the coalescer whose rows are those of the host's tables.
   uint32_t tables_group() const { return columns.count(); }
   AnswerProgress& from_tables() { return answers[tables_group()]; }
@@ -191,10 +202,16 @@ struct PulledVariable {
   RowsInTables in_tables = RowsInTables::kNone;  // of the pull
   bool table_writes = false;                     // in the pull: its slices are on_device
   OthersRows others;                             // none: this rank owns no row, or all
+  // Of ranks of this host.
   struct HostTables {
-    // By rank of this host: where its table lies, for who reads it.
-    std::vector<BufferPlace> places;
-    // Of a pull, where these ranks own all rows: where each distinct one lies.
+    struct OfRank {
+      BufferPlace place;  // where it lies, for who reads it
+      uint64_t owned_rows = 0;
+    };
+    HostTables(const Columns& columns, const Partition& partition);
+    std::vector<OfRank> of;
+    bool have_all = false;  // all rows are in one of these
+    // Of a pull, where they are: where each distinct one lies.
     std::span<const std::byte*> rows;
   } tables;
   std::span<AnswerProgress> answers;  // by column: of its leader; and behind: of the host's tables

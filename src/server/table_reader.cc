@@ -56,7 +56,7 @@ bool TableReader::on_place(uint32_t from, PulledVariable* variable, const Sectio
   std::memcpy(&place, section.payload.data(), sizeof place);
   if (place.buffer == 0 || place.offset % kArenaAlignmentBytes != 0) return false;
   // The last one counts: of a variable that was mirrored in between there was another.
-  variable->tables.places[columns_.local_of(from)] = place;
+  variable->tables.of[columns_.local_of(from)].place = place;
   return true;
 }
 
@@ -66,21 +66,22 @@ const std::byte* TableReader::find(const PulledVariable& variable, uint32_t owne
     const Table* const table = variable.table;
     return table == nullptr || table->store() != nullptr ? nullptr : table->array(0).data();
   }
-  const BufferPlace& place = variable.tables.places[columns_.local_of(owner)];
-  if (place.buffer == 0) return nullptr;
+  const PulledVariable::HostTables::OfRank& table = variable.tables.of[columns_.local_of(owner)];
+  if (table.place.buffer == 0) return nullptr;
   const uint64_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(variable.master);
-  const uint64_t bytes = kArenaAlignmentBytes + variable.partition.rows_owned(owner) * row_bytes;
-  return outbox_.lending().find(owner, place, bytes);
+  return outbox_.lending().find(owner, table.place,
+                                kArenaAlignmentBytes + table.owned_rows * row_bytes);
 }
 
 RowsInTables TableReader::reads(const PulledVariable& variable) const {
   if (!used_ || !variable.by_rows()) return RowsInTables::kNone;
   const std::vector<uint32_t>& ranks = columns_.locals();
   const bool found = std::all_of(ranks.begin(), ranks.end(), [&](uint32_t rank) {
-    return !variable.owned_by(rank) || find(variable, rank) != nullptr;
+    const bool none = variable.tables.of[columns_.local_of(rank)].owned_rows == 0;
+    return none || find(variable, rank) != nullptr;
   });
   if (!found) return RowsInTables::kNone;
-  return variable.all_owned_here() ? RowsInTables::kAll : RowsInTables::kHosts;
+  return variable.tables.have_all ? RowsInTables::kAll : RowsInTables::kHosts;
 }
 
 bool TableReader::is_current(const PulledVariable& variable) const {
@@ -129,6 +130,8 @@ bool TableReader::read_lent() {
   while (!finished() && left_bytes > 0) {
     const Reading& reading = readings_[at_];
     if (!is_current(*reading.variable)) return false;
+    if (at_ + 4 < readings_.size()) readings_[at_ + 4].variable->prefetch();
+    if (at_ + 2 < readings_.size()) readings_[at_ + 2].variable->prefetch_lists();
     const Found found = find_shards(*reading.variable);
     if (found != Found::kAll) return found == Found::kBeingWritten;
     const uint64_t row_bytes =
@@ -158,7 +161,7 @@ TableReader::Found TableReader::find_shards(const PulledVariable& variable) {
   for (const uint32_t rank : columns_.locals()) {
     Shard& shard = shards_[columns_.local_of(rank)];
     shard = {};
-    if (!variable.owned_by(rank)) continue;
+    if (variable.tables.of[columns_.local_of(rank)].owned_rows == 0) continue;
     const std::byte* const there = find(variable, rank);
     if (there == nullptr) return Found::kGone;
     shard.values = there;
@@ -236,7 +239,7 @@ class TableReader::Copying {
         copies_(converter(reading.variable->master, reading.slice->slice.dtype),
                 partition_.row_elements(), bytes_of_dtype(reading.slice->slice.dtype)),
         own_(reinterpret_cast<uintptr_t>(reader.shards_[reader.columns_.local()].values)),
-        own_bytes_(partition_.rows_owned(reader.columns_.rank()) * row_bytes_) {}
+        own_bytes_(reading.variable->tables.of[reader.columns_.local()].owned_rows * row_bytes_) {}
 
   // Where rows lie, of `count` row keys, kRowsTogether at most; asked of the memory.
   template <typename RowsOf>

@@ -38,21 +38,26 @@ constexpr uint64_t block_of_rows(uint64_t row_elements) {
   return std::lcm(kBlockElements, row_elements);
 }
 
-// Row keys, or rows, that vectors take at once. Calls some_of(from, to) for so many of `count`
-// numbers at a time: where they lie, as what is written just before in pieces vectors wait for.
-// Behind the last ones there are zeros, which are rows and row keys, too.
-inline constexpr size_t kKeysTogether = 32;
+// Row keys, or rows, that vectors take at once, and how many of them where fewer are left: of still
+// fewer GCC makes no vectors, but takes them one by one.
+inline constexpr size_t kKeysTogether = 32, kKeysAtLeast = 16;
+
+// Calls some_of(std::integral_constant<size_t, n>(), from, to) for n of `count` numbers at a time:
+// where they lie, as what is written just before in pieces vectors wait for. Behind the last ones
+// there are zeros, which are rows and row keys, too.
 template <typename SomeOf>
 void each_together(const uint32_t* from, size_t count, uint32_t* to, const SomeOf& some_of) {
   in_vectors([=, &some_of] {
+    constexpr std::integral_constant<size_t, kKeysTogether> kMany;
+    constexpr std::integral_constant<size_t, kKeysAtLeast> kFew;
     size_t first = 0;
-    for (; count - first >= kKeysTogether; first += kKeysTogether)
-      some_of(from + first, to + first);
+    for (; count - first >= kMany; first += kMany) some_of(kMany, from + first, to + first);
+    for (; count - first >= kFew; first += kFew) some_of(kFew, from + first, to + first);
     if (first == count) return;
-    std::array<uint32_t, kKeysTogether> last = {};
-    std::copy(from + first, from + count, last.begin());
-    some_of(last.data(), last.data());
-    std::copy_n(last.begin(), count - first, to + first);
+    std::array<uint32_t, kKeysAtLeast> last = {};
+    for (size_t i = 0; first + i < count; ++i) last[i] = from[first + i];
+    some_of(kFew, last.data(), last.data());
+    for (size_t i = 0; first + i < count; ++i) to[first + i] = last[i];
   });
 }
 
@@ -100,23 +105,25 @@ class RowPermutation {
       row = (row * static_cast<uint32_t>(kB)) & mask;
       return row ^ row >> shift;
     };
-    each_together(rows, count, to, [=, surely = surely_](const uint32_t* from, uint32_t* arrived) {
-      // Of its own, which nothing else can be: else the compiler takes them one by one.
-      std::array<uint32_t, kKeysTogether> at;
-      for (size_t i = 0; i < kKeysTogether; ++i) at[i] = walk(from[i]);
-      for (int walks = 1;; ++walks) {
-        if (walks >= surely) {
-          uint32_t any = 0;
-          for (const uint32_t each : at) any |= each > last ? UINT32_MAX : 0;
-          if (any == 0) break;
-        }
-        for (uint32_t& each : at) {
-          const uint32_t outside = each > last ? UINT32_MAX : 0;
-          each ^= (each ^ walk(each)) & outside;
-        }
-      }
-      std::copy(at.begin(), at.end(), arrived);
-    });
+    each_together(rows, count, to,
+                  [=, surely = surely_](auto together, const uint32_t* from, uint32_t* arrived) {
+                    // Of its own, which nothing else can be: else the compiler takes them one by
+                    // one.
+                    std::array<uint32_t, together> at;
+                    for (size_t i = 0; i < together; ++i) at[i] = walk(from[i]);
+                    for (int walks = 1;; ++walks) {
+                      if (walks >= surely) {
+                        uint32_t any = 0;
+                        for (const uint32_t each : at) any |= each > last ? UINT32_MAX : 0;
+                        if (any == 0) break;
+                      }
+                      for (uint32_t& each : at) {
+                        const uint32_t outside = each > last ? UINT32_MAX : 0;
+                        each ^= (each ^ walk(each)) & outside;
+                      }
+                    }
+                    std::copy(at.begin(), at.end(), arrived);
+                  });
   }
 
   uint64_t row(uint64_t row_key) const {
@@ -213,8 +220,8 @@ class Partition {
   // The same of so many row keys.
   void turns_of(const uint32_t* row_keys, size_t count, uint32_t* turns) const {
     each_together(row_keys, count, turns,
-                  [divisor = slot_count_](const uint32_t* from, uint32_t* to) {
-                    for (size_t i = 0; i < kKeysTogether; ++i)
+                  [divisor = slot_count_](auto together, const uint32_t* from, uint32_t* to) {
+                    for (size_t i = 0; i < together; ++i)
                       to[i] = divisor.quotient_in_vectors(from[i]);
                   });
   }
@@ -225,8 +232,8 @@ class Partition {
   void look_up_owners(const uint32_t* row_keys, size_t count, OfOwner of_owner,
                       uint32_t* numbers) const {
     each_together(row_keys, count, numbers,
-                  [divisor = slot_count_](const uint32_t* from, uint32_t* to) {
-                    for (size_t i = 0; i < kKeysTogether; ++i)
+                  [divisor = slot_count_](auto together, const uint32_t* from, uint32_t* to) {
+                    for (size_t i = 0; i < together; ++i)
                       to[i] = divisor.remainder_in_vectors(from[i]);
                   });
     for (size_t i = 0; i < count; ++i) numbers[i] = of_owner(slot_[numbers[i]].owner);

@@ -121,13 +121,13 @@ MUTANTS = [
            "return pass_.settle((true || rests) &&"),
     Mutant("lost_commit",
            "rank 1 does not apply step 3",
-           "src/group/step_pipeline.cc",
+           "src/group/step_pipeline_updates.cc",
            "if (step.decision.outcome != Outcome::kCommit) return;",
            "if (step.decision.outcome != Outcome::kCommit) return;\n"
            "  if (parts_.group.columns().rank() == 1 && step.step == 3) return;"),
     Mutant("double_apply",
            "a commit is applied twice",
-           "src/group/step_pipeline.cc",
+           "src/group/step_pipeline_updates.cc",
            "applying.table->apply(applying.gradient, applying.arguments);",
            "applying.table->apply(applying.gradient, applying.arguments);\n"
            "      applying.table->apply(applying.gradient, applying.arguments);"),

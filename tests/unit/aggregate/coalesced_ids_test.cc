@@ -64,11 +64,13 @@ TEST(CoalescedIds, TheyMakeTheBlockOfTheWhole) {
       std::vector<int64_t> ids = draw_ids(random, rows_max, rows);
       // Of two slices.
       const auto before = static_cast<uint32_t>(random.below(ids.size() + 1));
-      found.begin(ids.size());
+      const bool grouped = random.chance(50);
+      found.begin(ids.size(), grouped);
+      found.prefetch();
       found.add_ids(partition, {.wide = ids.data()}, before, 0);
       found.add_ids(partition, {.wide = ids.data() + before},
                     static_cast<uint32_t>(ids.size()) - before, before);
-      if (random.chance(50)) found.group([](uint32_t row_key) { return row_key % 2; });
+      if (grouped) found.group([](uint32_t row_key) { return row_key % 2; });
       expect_found(found, partition, ids);
       std::vector<float> values(ids.size() * width);
       for (float& value : values)

@@ -198,6 +198,34 @@ TEST(RowsOfTheOwnersHost, ReceiveRowsOfOneself) {
   EXPECT_FALSE(world.inject(parcel));
 }
 
+// Given ranks of one host, of which one gives nothing in the second step, expect none to be sent a
+// message by itself.
+TEST(RowsOfOneself, GoWithoutAMessage) {
+  const Candidate candidate = rows_pushed();
+  for (const bool staged : {true, false}) {
+    Setting setting = one_host({64, 3, 24}, true);
+    setting.staged = setting.all_staged = staged;
+    ExchangeWorld world(candidate, setting);
+    uint32_t to_itself = 0, to_others = 0;
+    world.tap([&](const Parcel& parcel) {
+      if (parcel.header.kind != SectionKind::kLocalReduce) return;
+      ++(parcel.from == parcel.to ? to_itself : to_others);
+    });
+    for (const uint64_t step : {1u, 2u}) {
+      Contributions gifts = draw_contributions(world.setting(), {}, world.random());
+      if (step == 2) gifts[kLast] = {};
+      for (uint32_t rank = 0; rank < world.size(); ++rank) {
+        if (step == 1 || rank != kLast) world.contribute(rank, step, gifts[rank]);
+        world.end(rank, step);
+      }
+      world.run();
+      check_step(world, candidate, step, gifts);
+    }
+    EXPECT_EQ(to_itself, 0u);
+    EXPECT_GT(to_others, 0u);
+  }
+}
+
 // Given rows that may stay where they are, expect nobody to be told of them before it is said that
 // they do, or that they are copied; and the sum of all either way.
 TEST(HostRowsInPlace, RowsWaitForWordAndStay) {

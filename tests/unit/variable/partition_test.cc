@@ -163,7 +163,7 @@ TEST(PartitionSlots, OwnersOfSomeAtOnceAreAsOfEach) {
         std::iota(row_keys.begin(), row_keys.end(), 0u);
         std::iota(of_owner.rbegin(), of_owner.rend(), 100u);
         const auto number_of = [&](uint32_t owner) { return of_owner[owner]; };
-        for (const size_t count : {0u, 1u, 31u, 32u, 33u, 1009u}) {
+        for (const size_t count : {0u, 1u, 15u, 16u, 17u, 31u, 32u, 33u, 48u, 49u, 1009u}) {
           std::vector<uint32_t> in_place = row_keys;
           partition.look_up_owners(row_keys.data(), count, number_of, numbers.data());
           partition.look_up_owners(in_place.data(), count, number_of, in_place.data());
