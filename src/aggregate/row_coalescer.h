@@ -276,7 +276,7 @@ class RowCoalescer final : public RowGroups {
   }();
 
   template <typename Visit>
-  void insert_ids(const Partition& partition, const RowSlice& slice, Visit visit) {
+  void insert_ids(const Partition& partition, const RowSlice& slice, const Visit& visit) {
     with_ids(slice.ids, [&](auto ids) { insert_each(partition, ids, slice.count, visit); });
   }
 
@@ -300,7 +300,7 @@ class RowCoalescer final : public RowGroups {
 
   // Visits the tokens that are no padding, some at a time.
   template <typename Ids, typename Visit>
-  void insert_each(const Partition& partition, const Ids& ids, uint32_t count, Visit visit) {
+  void insert_each(const Partition& partition, const Ids& ids, uint32_t count, const Visit& visit) {
     const uint32_t begun = count_;
     std::array<Found, 2> both = {};  // the next ones are asked of the memory before these are found
     look_at(ids, 0, count, &both[0]);

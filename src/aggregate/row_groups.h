@@ -97,7 +97,7 @@ class RowGroups {
 
   // Calls visit(ids) for what has an id at each place.
   template <typename Visit>
-  static void with_ids(const RowIds& ids, Visit visit) {
+  static void with_ids(const RowIds& ids, const Visit& visit) {
     if (ids.wide != nullptr) {
       visit(ids.wide);
     } else if (ids.narrow != nullptr) {

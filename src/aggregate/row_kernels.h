@@ -142,7 +142,7 @@ inline void add_row_pairs(float* const* to, const std::byte* const* first,
 // Calls body(std::integral_constant<size_t, width>) for widths that have such kernels. False: this
 // one has none.
 template <typename Body>
-bool with_narrow_width(size_t width, Body body) {
+bool with_narrow_width(size_t width, const Body& body) {
   switch (width) {
     case 8:
       return body(std::integral_constant<size_t, 8>()), true;
@@ -160,7 +160,7 @@ bool with_narrow_width(size_t width, Body body) {
 // Calls body(TypeTag<In>{}, TypeTag<Sum>{}) for an addend of `dtype` and what it is summed in,
 // where the one converts to the other.
 template <typename Body>
-void with_addend_types(uint32_t dtype, SumType sum, Body body) {
+void with_addend_types(uint32_t dtype, SumType sum, const Body& body) {
   with_dtype(dtype, [&](auto in) {
     with_sum_type(sum, [&](auto to) {
       using In = typename decltype(in)::type;

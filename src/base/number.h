@@ -120,7 +120,7 @@ inline constexpr bool kNarrow = !std::is_same_v<sum_of_t<T>, T>;
 
 // Calls visit(TypeTag<T>{}).
 template <typename Visit>
-constexpr decltype(auto) with_sum_type(SumType sum, Visit visit) {
+constexpr decltype(auto) with_sum_type(SumType sum, const Visit& visit) {
   switch (sum) {
     case SumType::kF64:
       return visit(TypeTag<double>{});
@@ -136,7 +136,7 @@ constexpr decltype(auto) with_sum_type(SumType sum, Visit visit) {
 
 // `dtype` is a parallax_dtype_t, checked before.
 template <typename Visit>
-constexpr decltype(auto) with_dtype(uint32_t dtype, Visit visit) {
+constexpr decltype(auto) with_dtype(uint32_t dtype, const Visit& visit) {
   switch (dtype) {
     case PARALLAX_F64:
       return visit(TypeTag<double>{});

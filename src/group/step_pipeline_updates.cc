@@ -9,12 +9,27 @@ namespace parallax {
 
 namespace {
 
-// What is to be applied, and of it what the memory is asked for.
+// What is to be applied; where it lies is asked of the memory.
 void take_gradient(VariableRuntime& runtime, uint64_t step) {
   if (!runtime.variable->managed()) return;
   const Exchange& exchange = runtime.exchange_at(step);
   runtime.gradient = runtime.table->sharded() ? exchange.owned(step) : exchange.whole(step);
-  prefetch_update(*runtime.table, runtime.gradient);
+  if (!runtime.gradient.rows) return;
+  prefetch_bytes(runtime.gradient.row_keys, kRowsAhead * sizeof(uint32_t));
+  if (runtime.gradient.places != nullptr)
+    prefetch_bytes(runtime.gradient.places, kRowsAhead * sizeof(std::byte*));
+}
+
+// The first rows of a table that are going to be updated, and what by, are asked of the memory.
+void prefetch_update(const VariableRuntime& runtime) {
+  const ReducedGradient& gradient = runtime.gradient;
+  if (!runtime.variable->managed() || !gradient.rows || runtime.table->store() != nullptr) return;
+  const Table& table = *runtime.table;
+  const uint64_t row_bytes = table.row_elements() * bytes_of_dtype(table.dtype(0));
+  for (uint32_t i = 0; i < std::min(gradient.row_count, kRowsAhead); ++i) {
+    prefetch_row_to_write(table.row(gradient.row_keys[i]), row_bytes);
+    prefetch_row(gradient.row(i), row_bytes);
+  }
 }
 
 }  // namespace
@@ -31,11 +46,12 @@ void StepPipeline::apply(StepState& step) {
                                            1.0 / contributors};
   const auto& runtimes = parts_.group.runtimes();
   const size_t count = runtimes.size();
-  if (count > 0) take_gradient(*runtimes[0], step.step);
+  for (size_t i = 0; i < std::min<size_t>(count, 2); ++i) take_gradient(*runtimes[i], step.step);
   for (size_t i = 0; i < count; ++i) {
     prefetch_variables(i, count, step.step,
                        [&](size_t at) -> const VariableRuntime& { return *runtimes[at]; });
-    if (i + 1 < count) take_gradient(*runtimes[i + 1], step.step);
+    if (i + 2 < count) take_gradient(*runtimes[i + 2], step.step);
+    if (i + 1 < count) prefetch_update(*runtimes[i + 1]);
     const auto& runtime = runtimes[i];
     const Variable& variable = *runtime->variable;
     if (!variable.managed()) continue;

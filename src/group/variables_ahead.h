@@ -17,14 +17,14 @@ namespace parallax {
 // What asks for more of the next one finds what is asked for here there.
 template <typename RuntimeAt>
 void prefetch_variables(size_t at, size_t count, uint64_t step, const RuntimeAt& runtime_at) {
-  if (at + 4 < count) prefetch_object(&runtime_at(at + 4));
-  if (at + 3 < count) {
-    const VariableRuntime& runtime = runtime_at(at + 3);
+  if (at + 5 < count) prefetch_object(&runtime_at(at + 5));
+  if (at + 4 < count) {
+    const VariableRuntime& runtime = runtime_at(at + 4);
     prefetch_object(runtime.variable);
     prefetch_bytes(runtime.table.get(), sizeof(Table));
     prefetch_bytes(&runtime.exchange_at(step), sizeof(Exchange));
   }
-  if (at + 2 < count) runtime_at(at + 2).exchange_at(step).prefetch(step);
+  if (at + 3 < count) runtime_at(at + 3).exchange_at(step).prefetch(step);
 }
 
 }  // namespace parallax

@@ -11,7 +11,6 @@
 #ifndef PARALLAX_SERVER_TABLE_H_
 #define PARALLAX_SERVER_TABLE_H_
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -22,7 +21,6 @@
 #include "base/arena.h"
 #include "base/byte_range.h"
 #include "base/number.h"
-#include "base/prefetch.h"
 #include "message/wire.h"
 #include "server/device_table.h"
 #include "server/rule_blocks.h"
@@ -162,16 +160,6 @@ class Table {
   std::unique_ptr<RuleBlocks> own_rule_;  // null: the library's
   std::unique_ptr<StoredValues> stored_;  // null: values are kept as they are updated
 };
-
-// The first rows that apply() is going to update, and their gradients, are asked of the memory.
-inline void prefetch_update(const Table& table, const ReducedGradient& gradient) {
-  if (!gradient.rows || table.store() != nullptr) return;
-  const uint64_t row_bytes = table.row_elements() * bytes_of_dtype(table.dtype(0));
-  for (uint32_t i = 0; i < std::min(gradient.row_count, kRowsAhead); ++i) {
-    prefetch_row_to_write(table.row(gradient.row_keys[i]), row_bytes);
-    prefetch_row(gradient.row(i), row_bytes);
-  }
-}
 
 inline size_t shared_bytes(const Table& table) {
   return table.needed_bytes() + Arena::bytes_for<TableMark>(1);

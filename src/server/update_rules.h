@@ -291,7 +291,7 @@ class SumRule {
 
 // Calls visit(rule) with the rule of T that the arguments name. Integers have SUM alone.
 template <typename T, typename Visit>
-void with_rule(const UpdateArguments& with, Visit visit) {
+void with_rule(const UpdateArguments& with, const Visit& visit) {
   if constexpr (std::is_integral_v<T>) {
     visit(SumRule<T>(with));
   } else {

@@ -38,7 +38,7 @@ class AskedExchange final : public Exchange {
 };
 
 // Given a loop over so many variables, of which the last has another exchange from step 5 on:
-// expect each to be asked of the memory once, two turns before its own, as it is in that step.
+// expect each to be asked of the memory once, three turns before its own, as it is in that step.
 TEST(VariablesAhead, EachIsAskedForBeforeItsTurn) {
   constexpr uint32_t kAfterChange = 100;
   const Variable variable = managed("rows", 10, 4);
@@ -61,11 +61,11 @@ TEST(VariablesAhead, EachIsAskedForBeforeItsTurn) {
           EXPECT_LT(i, count);
           return *runtimes[i];
         });
-        const bool any = turn + 2 < count;
+        const bool any = turn + 3 < count;
         ASSERT_EQ(asked.size(), any ? 1u : 0u) << turn << " of " << count;
         if (!any) continue;
-        const bool changed = step == 5 && turn + 3 == count;
-        EXPECT_EQ(asked[0].first, changed ? kAfterChange : turn + 2);
+        const bool changed = step == 5 && turn + 4 == count;
+        EXPECT_EQ(asked[0].first, changed ? kAfterChange : turn + 3);
         EXPECT_EQ(asked[0].second, step);
       }
     }
