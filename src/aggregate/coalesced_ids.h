@@ -78,6 +78,7 @@ class CoalescedIds final : public RowGroups {
   // Stable.
   template <typename GroupOf>
   void group(GroupOf group_of_row_key) {
+    PARALLAX_CHECK(first_rows_);
     group_each(group_of_row_key, [this](uint32_t unique) { return rows_[unique]; });
   }
 

@@ -17,8 +17,11 @@ inline constexpr uint64_t kPrefetchBytes = 64, kPrefetchesMax = 4;
 
 // So many bytes from there on, or all of an object.
 inline void prefetch_bytes(const void* from, size_t bytes) {
-  const auto* const at = static_cast<const std::byte*>(from);
-  for (size_t i = 0; i < bytes; i += kPrefetchBytes) __builtin_prefetch(at + i);
+  // As numbers: it may be null.
+  const auto first = reinterpret_cast<uintptr_t>(from);
+  for (size_t i = 0; i < bytes; i += kPrefetchBytes) {
+    __builtin_prefetch(reinterpret_cast<const void*>(first + i));
+  }
 }
 template <typename T>
 void prefetch_object(const T* object) {

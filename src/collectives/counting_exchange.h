@@ -28,6 +28,8 @@ class CountingExchange final : public Exchange {
   const Arena& arena() const override { return carrier_->arena(); }
   void open(uint64_t step) override;
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
+  void prefetch(uint64_t step) const override { carrier_->prefetch(step); }
+  void prefetch_given(uint64_t step) const override { carrier_->prefetch_given(step); }
   void end(uint32_t from, uint64_t step) override;
   [[nodiscard]] bool on_section(uint32_t from, const Section& section) override;
   std::byte* place_of(uint32_t from, const Section& section) override {

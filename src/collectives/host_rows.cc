@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/prefetch.h"
 #include "collectives/round_names.h"
 
 namespace parallax {
@@ -176,7 +177,14 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
     coalesced.host_rows->give_rows(coalesced);
   };
   if (!compute_.at_once()) return compute_.submit(buffer.job);
-  coalesce(buffer);
+  try {
+    coalesce(buffer);
+  } catch (...) {
+    // The job ends with it; nothing waits for what does not come.
+    buffer.coalescing = false;
+    --*pending;
+    throw;
+  }
   if (!buffer.held) return give_rows(buffer);
   buffer.coalescing = false;
   --*pending;

@@ -6,10 +6,10 @@
 // A leader that has the block mapped (host_staging.h) is told where it lies, in a note; any other
 // is sent its rows out of the block; this rank itself is given them without a message. What a note
 // tells of is read once every rank of the host has given or ended the step, in the order of the
-// ranks, in turns as Lending has them. Nothing of a block is believed: each row key and place is
-// copied, checked and then used. Where `rows_stay` of the options, a row that one rank alone gave
-// is not even copied: the sum names the place where it lies in that rank's block, as it does of all
-// rows where the rank is alone on its host.
+// ranks: at once, or, where it is much, in turns as Lending has them. Nothing of a block is
+// believed: each row key and place is copied, checked and then used. Where `rows_stay` of the
+// options, a row that one rank alone gave is not even copied: the sum names the place where it lies
+// in that rank's block, as it does of all rows where the rank is alone on its host.
 //
 // Values that are still on their way (Contribution::arriving) are coalesced as they come. Where
 // this rank is alone on its host, and there are others, its sum has each row once nothing is to be
@@ -55,7 +55,7 @@ class HostRows final : private LentReader {
  public:
   class User {
    public:
-    // A sum that was read in turns, or as it came, is complete.
+    // A sum is complete: read in turns, or as it came, or within contribute().
     virtual void on_host_sum(uint64_t step) = 0;
     // One that is not has more rows, and those that it has are as they will be.
     virtual void on_host_rows(uint64_t step) { static_cast<void>(step); }

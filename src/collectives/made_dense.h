@@ -34,6 +34,7 @@ class MadeDense final : public Exchange, private HostRows::User {
   const Arena& arena() const override { return arena_; }
   void open(uint64_t step) override;
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
+  void prefetch(uint64_t step) const override { host_rows_.prefetch(step); }
   void end(uint32_t from, uint64_t step) override;
   [[nodiscard]] bool on_section(uint32_t from, const Section& section) override;
   std::byte* place_of(uint32_t from, const Section& section) override {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/prefetch.h"
 #include "collectives/round_names.h"
 
 namespace parallax {

@@ -2,6 +2,7 @@
 // The updates of a step that was decided. See step_pipeline.h.
 #include <algorithm>
 
+#include "base/prefetch.h"
 #include "group/step_pipeline.h"
 #include "group/variables_ahead.h"
 

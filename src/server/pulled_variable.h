@@ -22,6 +22,7 @@
 #include "aggregate/pulled_keys.h"
 #include "base/arena.h"
 #include "base/leaving_elements.h"
+#include "base/prefetch.h"
 #include "message/place_offer.h"
 #include "server/answer_progress.h"
 #include "server/led_variable.h"

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <numeric>
 #include <span>
+#include <type_traits>
 
 #include "base/divisor.h"
 #include "base/vector_code.h"

@@ -49,7 +49,7 @@ MUTANTS = [
            "have_all = rows == partition.rows();",
            "have_all = rows > 0;"),
     Mutant("gradient_of_the_one_before",
-           "of several variables all but the first two are updated by what an earlier step left",
+           "of several variables the last are updated by what an earlier step left",
            "src/group/step_pipeline_updates.cc",
            "take_gradient(*runtimes[i + 2], step.step);",
            "take_gradient(*runtimes[i], step.step);"),

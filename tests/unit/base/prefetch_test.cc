@@ -25,6 +25,7 @@ TEST(Prefetch, ChangesNothing) {
   prefetch_row_to_write(nowhere, 1000);
   prefetch_bytes(nowhere, 1000);
   prefetch_first_rows_to_write({nowhere, 1000}, 1000);
+  prefetch_bytes(nullptr, 1000);
   prefetch_first_rows_to_write({}, 1000);
   EXPECT_EQ(row, before);
 }
