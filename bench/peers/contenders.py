@@ -304,7 +304,7 @@ def sparse_contenders():
     buffers = ("alloc", "private")
     return [
         Contender("libparallax", "ours", ours_sparse(), buffers, dtypes=("f32", "bf16")),
-        Contender("limit", "limit", _limit_sparse, buffers),
+        Contender("limit", "limit", _limit_sparse, buffers, dtypes=("f32", "bf16")),
         *openmpi_sparse((False, True))]
 
 
