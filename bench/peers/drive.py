@@ -16,7 +16,8 @@ buffer); the better counts. A list is measured as one tensor of its bytes, too.
 
 The limit is what plain loops over shared memory take, without any check or lease, of rows kept as
 bf16 a Hogwild loop, which loses updates; between hosts (--hosts), what plain sockets take for the
-bytes that must cross. "servers" is TensorFlow's way, over Open MPI: a parameter server on each host.
+bytes that must cross. "servers" is TensorFlow's way, over Open MPI: a parameter server on each
+host.
 
 A step of row ids looks up a row for each id, gives a gradient for each, and updates the rows: ours
 by pull, push and step_end of managed variables, peers' by hand over Open MPI: all gradients to all

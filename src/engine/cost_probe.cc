@@ -150,12 +150,20 @@ void CostProbe::answered() {
 void CostProbe::begin_tries(Phase phase) {
   phase_ = phase;
   tries_ = 0;
+  confirmed_ = false;
 }
 
-// False: the least of these is taken.
+// False: the least of these is taken. Who has lost the processor to others loses it again and
+// again, so it has to come nearly twice.
 bool CostProbe::try_again(int64_t took_ns) {
+  if (tries_ == 0 || took_ns < least_ns_ - least_ns_ / 8) {
+    confirmed_ = false;
+  } else if (took_ns <= least_ns_ + least_ns_ / 8) {
+    confirmed_ = true;
+  }
   least_ns_ = tries_ == 0 ? took_ns : std::min(least_ns_, took_ns);
-  return ++tries_ < kTries && !out_of_time();
+  ++tries_;
+  return (tries_ < kTriesMin || !confirmed_) && tries_ < kTriesMax && !out_of_time();
 }
 
 void CostProbe::next_link() {

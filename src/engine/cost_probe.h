@@ -65,7 +65,7 @@ class CostProbe {
  private:
   static constexpr uint32_t kRoundTrips = 12;
   static constexpr uint32_t kBurst = 16;
-  static constexpr uint32_t kTries = 3;
+  static constexpr uint32_t kTriesMin = 3, kTriesMax = 50;
   static constexpr uint64_t kBytesMin = 256 << 10, kBytesMax = 4 << 20;
   static constexpr int64_t kLongEnoughNs = kNanosecondsPerMillisecond;
   static constexpr int64_t kBudgetNs = 80 * kNanosecondsPerMillisecond;  // of a link
@@ -104,6 +104,7 @@ class CostProbe {
   int64_t trip_ns_ = 0;
   uint32_t tries_ = 0;  // of what is being measured, and the least that one took
   int64_t least_ns_ = 0;
+  bool confirmed_ = false;  // another took about as long
   uint32_t in_burst_ = 0;
   uint64_t bytes_ = 0;
   std::vector<std::byte> buffer_, other_buffer_;

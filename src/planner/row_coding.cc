@@ -18,12 +18,13 @@ constexpr double kGainMin = 1.5;
 constexpr double kKeyShare = 3.0 / 8;
 // Of differences of row keys that are spread evenly: their code over their entropy.
 constexpr double kBitsOfOrder = 1.5;
-// Numbers, coded and read, beside copying as many bytes in the cache; and what that spares of them,
-// where they are normally distributed (docs/adr/0111).
+// Numbers, coded and read, of which so many bytes take what row_sort_ps says of a row key: both are
+// bound by instructions, where a copy in the cache goes by its width (docs/adr/0122). And what that
+// spares of them, where they are normally distributed (docs/adr/0111).
 struct NumberCoding {
-  double copies, spared;
+  double bytes_per_sort, spared;
 };
-constexpr NumberCoding kOfF32 = {6, 0.14}, kOfBf16 = {11, 0.28};
+constexpr NumberCoding kOfF32 = {110, 0.14}, kOfBf16 = {70, 0.28};
 
 struct Gain {
   double spared_ns = 0, taken_ns = 0;
@@ -50,10 +51,10 @@ Gain of_numbers(const WireNumbers& numbers, const VariableFacts& facts,
   if (!numbers.has_code) return {};
   const NumberCoding& coding = numbers.bytes == 2 ? kOfBf16 : kOfF32;
   const double bytes = static_cast<double>(facts.row_elements) * numbers.bytes;
-  return {
-      .spared_ns =
-          bytes * coding.spared * static_cast<double>(topology.costs.between.byte_ps) / 1000,
-      .taken_ns = bytes * coding.copies * static_cast<double>(topology.costs.copy_byte_ps) / 1000};
+  return {.spared_ns =
+              bytes * coding.spared * static_cast<double>(topology.costs.between.byte_ps) / 1000,
+          .taken_ns = bytes / coding.bytes_per_sort *
+                      static_cast<double>(topology.costs.row_sort_ps) / 1000};
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <memory>
 
@@ -33,6 +34,13 @@ struct Prober {
     if (section.header.kind == SectionKind::kProbeAnswer && ++answers == held_up_answer) {
       clock.hold_up(20 * kNanosecondsPerMillisecond);
     }
+    constexpr uint32_t kRoundTrips = 13;
+    if (section.header.kind == SectionKind::kProbeAnswer && held_up_often &&
+        answers > kRoundTrips) {
+      // All but each fifth, and none as long as the one before.
+      constexpr std::array<int64_t, 5> kHeldUpNs = {1'000'000, 1'300'000, 1'700'000, 2'200'000, 0};
+      clock.hold_up(kHeldUpNs[answers % kHeldUpNs.size()]);
+    }
     return probe.on_section(from, section);
   }
   void advance() {
@@ -48,6 +56,7 @@ struct Prober {
   TickingClock clock;
   CostProbe probe;
   uint32_t answers = 0, held_up_answer = 0;
+  bool held_up_often = false;
 };
 
 class Probes : public testing::Test {
@@ -109,6 +118,28 @@ TEST_F(Probes, WhoIsHeldUpOnceIsNotSlow) {
     }
   }
   EXPECT_GT(answers, 30u);
+}
+
+// Given answers of which four in five come later, expect what they are without.
+TEST_F(Probes, WhoIsHeldUpAgainAndAgainIsNotSlow) {
+  std::vector<double> values;
+  for (const bool often : {false, true}) {
+    OutboxWorld<Prober> world(8, [this](uint32_t rank, Outbox& outbox) {
+      return std::make_unique<Prober>(hosts_, rank, outbox);
+    });
+    Prober& first = world.at(2);  // it has one link
+    first.held_up_often = often;
+    first.probe.begin();
+    for (int i = 0; i < 4000 && !first.probe.finished(); ++i) {
+      first.advance();
+      for (uint32_t rank = 0; rank < world.size(); ++rank) world.pass(rank);
+    }
+    ASSERT_TRUE(first.probe.finished());
+    for (size_t row = 0; row < 3; ++row) {
+      if (!often) values.push_back(first.value(row));
+      EXPECT_LE(first.value(row), 2 * values[row] + 1) << row;
+    }
+  }
 }
 
 // Given a rank whose neighbour measures nothing, expect that to answer all the same.

@@ -14,7 +14,8 @@ namespace {
 using Json = nlohmann::json;
 
 void step(EngineWorld& world, const std::vector<int64_t>& ids) {
-  std::vector<float> values(ids.size()), gradients(ids.size(), 1);
+  // Of numbers of up to 8 bytes.
+  std::vector<float> values(2 * ids.size()), gradients(2 * ids.size(), 1);
   uint64_t number = 0;
   const auto all = [&](auto post) {
     for (const Status& status : world.everywhere(post))
@@ -47,14 +48,13 @@ TEST(CodingReports, TellWhatIsDone) {
   WorldOptions options = {.hosts = {0, 1}, .plan_after_steps = 2, .seed = 9500};
   options.adjust = [](uint32_t, EngineOptions* engine) {
     engine->costs = kStandardCosts;
-    EXPECT_TRUE(
-        parse_costs("between_byte_ps=9000,row_sort_ps=40000,copy_byte_ps=1000000", &engine->costs)
-            .ok());
+    EXPECT_TRUE(parse_costs("between_byte_ps=9000,row_sort_ps=40000", &engine->costs).ok());
     engine->costs.measured = false;
   };
   EngineWorld world(options);
   parallax_variable_t table = sparse_variable("table", 4'000'000, 1, 200'000, PARALLAX_RULE_SGD);
   table.method = PARALLAX_METHOD_PUSH_PULL;
+  table.dtype = PARALLAX_F64;  // of which no numbers are coded
   for (const Status& status : world.commit({&table, 1}))
     EXPECT_TRUE(status.ok()) << status.message();
   std::vector<int64_t> ids(200);

@@ -38,6 +38,18 @@ TEST(RowCoding, SlowLinksAlone) {
   }
 }
 
+// Given a processor that copies much faster than it codes, and a link of 10 Gbit/s, which is faster
+// than coding: expect rows to go as they are; over one of 1 Gbit/s, coded.
+TEST(RowCoding, CopiesSayNothingOfCoding) {
+  const VariableFacts wide = table(793470, 512, 2560);
+  for (const uint64_t mbit : {1'000u, 10'000u}) {
+    TopologyFacts facts = hosts(mbit);
+    facts.costs.copy_byte_ps = 11;
+    facts.costs.row_sort_ps = 32'000;
+    EXPECT_EQ(choose_row_coding(wide, facts).pushed, mbit == 1'000) << mbit;
+  }
+}
+
 TEST(RowCoding, RowKeysThatLieFarApartSpareLess) {
   EXPECT_TRUE(choose_row_coding(table(4000, 16, 2560), hosts(700)).row_keys);
   EXPECT_FALSE(choose_row_coding(table(4'000'000'000, 16, 10), hosts(700)).row_keys);
