@@ -154,7 +154,7 @@ void CostProbe::begin_tries(Phase phase) {
 }
 
 // False: the least of these is taken. Who has lost the processor to others loses it again and
-// again, so it has to come nearly twice.
+// again: of bytes, by which rows are coded, it has to come nearly twice.
 bool CostProbe::try_again(int64_t took_ns) {
   if (tries_ == 0 || took_ns < least_ns_ - least_ns_ / 8) {
     confirmed_ = false;
@@ -163,7 +163,8 @@ bool CostProbe::try_again(int64_t took_ns) {
   }
   least_ns_ = tries_ == 0 ? took_ns : std::min(least_ns_, took_ns);
   ++tries_;
-  return (tries_ < kTriesMin || !confirmed_) && tries_ < kTriesMax && !out_of_time();
+  const bool may_confirm = phase_ == Phase::kBytes && !confirmed_ && tries_ < kTriesMax;
+  return (tries_ < kTriesMin || may_confirm) && !out_of_time();
 }
 
 void CostProbe::next_link() {

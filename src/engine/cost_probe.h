@@ -65,7 +65,7 @@ class CostProbe {
  private:
   static constexpr uint32_t kRoundTrips = 12;
   static constexpr uint32_t kBurst = 16;
-  static constexpr uint32_t kTriesMin = 3, kTriesMax = 50;
+  static constexpr uint32_t kTriesMin = 3, kTriesMax = 12;
   static constexpr uint64_t kBytesMin = 256 << 10, kBytesMax = 4 << 20;
   static constexpr int64_t kLongEnoughNs = kNanosecondsPerMillisecond;
   static constexpr int64_t kBudgetNs = 80 * kNanosecondsPerMillisecond;  // of a link

@@ -71,7 +71,8 @@ MUTANTS = [
     Mutant("held_rows_are_told",
            "rows that may stay where they are are told before their step ends",
            "src/collectives/host_rows.cc",
-           "  buffer.coalescing = false;\n  --*pending;",
+           "  if (!buffer.held) return give_rows(buffer);\n  buffer.coalescing = false;\n"
+           "  --*pending;",
            "  give_rows(buffer);"),
     Mutant("rows_free_before_they_are_read",
            "a push that stays completes before all owners have applied its step",
