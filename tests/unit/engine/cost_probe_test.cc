@@ -68,6 +68,16 @@ class Probes : public testing::Test {
     }
   }
 
+  // One rank alone, to the end.
+  static bool measures(OutboxWorld<Prober>& world, Prober& prober) {
+    prober.probe.begin();
+    for (int i = 0; i < 4000 && !prober.probe.finished(); ++i) {
+      prober.advance();
+      for (uint32_t rank = 0; rank < world.size(); ++rank) world.pass(rank);
+    }
+    return prober.probe.finished();
+  }
+
   // Five ranks of the first host, two of the second, one of the third.
   const HostMap hosts_ = host_map({0, 0, 0, 0, 0, 1, 1, 2});
   OutboxWorld<Prober> world_{8, [this](uint32_t rank, Outbox& outbox) {
@@ -105,12 +115,7 @@ TEST_F(Probes, WhoIsHeldUpOnceIsNotSlow) {
     });
     Prober& first = world.at(0);
     first.held_up_answer = held_up;
-    first.probe.begin();
-    for (int i = 0; i < 2000 && !first.probe.finished(); ++i) {
-      first.advance();
-      for (uint32_t rank = 0; rank < world.size(); ++rank) world.pass(rank);
-    }
-    ASSERT_TRUE(first.probe.finished());
+    ASSERT_TRUE(measures(world, first));
     if (held_up == 0) answers = first.answers;
     for (size_t row = 0; row < 6; ++row) {
       if (held_up == 0) values.push_back(first.value(row));
@@ -129,12 +134,7 @@ TEST_F(Probes, WhoIsHeldUpAgainAndAgainIsNotSlow) {
     });
     Prober& first = world.at(2);  // it has one link
     first.held_up_often = often;
-    first.probe.begin();
-    for (int i = 0; i < 4000 && !first.probe.finished(); ++i) {
-      first.advance();
-      for (uint32_t rank = 0; rank < world.size(); ++rank) world.pass(rank);
-    }
-    ASSERT_TRUE(first.probe.finished());
+    ASSERT_TRUE(measures(world, first));
     for (size_t row = 0; row < 3; ++row) {
       if (!often) values.push_back(first.value(row));
       EXPECT_LE(first.value(row), 2 * values[row] + 1) << row;
