@@ -10,9 +10,9 @@
 // of nothing, of which one that was held up little counts; bursts of messages, for what each costs
 // its ends; some bytes, more until they take a while. Then memory: sums of each type, and a copy,
 // in the cache; and rows, that are added or put in order (RowProbe). Who is held up for a moment
-// would be taken for slow: of bursts and bytes the least of kTriesMin counts, and of bytes it has to
-// come nearly twice, of kTriesMax at most. All of it takes milliseconds, and no more than kBudgetNs
-// of a link from the first answer on.
+// would be taken for slow: of bursts and bytes the least of kTriesMin counts, and of bytes it has
+// to come nearly twice, of kTriesMax at most. All of it takes milliseconds, and no more than
+// kBudgetNs of a link from the first answer on.
 //
 // Engine's owner only; nothing blocks.
 #ifndef PARALLAX_ENGINE_COST_PROBE_H_
