@@ -14,6 +14,7 @@
 #ifndef PARALLAX_COLLECTIVES_EXCHANGE_H_
 #define PARALLAX_COLLECTIVES_EXCHANGE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -38,6 +39,7 @@
 namespace parallax {
 
 class AlgorithmChoice;
+class DomainColumns;
 class Entries;
 class HostStaging;
 class PulledLists;
@@ -81,6 +83,9 @@ struct ExchangeOptions {
   Entries* entries = nullptr;
   // Of rows: where the ranks of the host read them, which outlives the exchange. Null: nowhere.
   HostStaging* staging = nullptr;
+  // Of rows: who sums those of a domain of memory first, which outlives the exchange; not where
+  // sums have an order. Null: nobody does.
+  const DomainColumns* domains = nullptr;
   // Of rows: an index for all exchanges of the group, which outlives them. Null: each has its own.
   RowScratch* scratch = nullptr;
   // Of rows that the framework holds: they go in chunks of so many row keys, one after the other
@@ -186,6 +191,12 @@ struct MissingRanks {
   std::vector<uint32_t> to_tell = {};
   bool empty() const { return to_give.empty() && to_return.empty() && to_tell.empty(); }
 };
+
+// Ascending, each once.
+inline void sort_and_unite(std::vector<uint32_t>& ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+}
 
 // What the planner wants to know of an exchange and a step.
 struct ExchangeCounts {

@@ -16,14 +16,12 @@ namespace parallax {
 
 void HostRows::start_arriving(StepBuffer& buffer, ArrivingElements& arriving) {
   buffer.arrival = {.from = &arriving};
-  buffer.joined = 0;
   buffer.job.run = [](ComputeJob& job) {
     StepBuffer& adding = *static_cast<StepBuffer*>(job.context);
     const Arrival& arrival = adding.arrival;
     HostRows& rows = *adding.host_rows;
-    const GroupByColumn column_of = {rows};
     if (!arrival.started) {
-      rows.coalescer_.start(rows.partition_, adding.first, column_of, adding.block.data());
+      rows.coalescer_.start(rows.partition_, adding.first, rows.row_columns_, adding.block.data());
     }
     rows.coalescer_.add(adding.first, arrival.added, arrival.until);
   };
@@ -68,8 +66,7 @@ void HostRows::end_arrived(StepBuffer& buffer) {
   Arrival& arrival = buffer.arrival;
   // Before there are rows of it.
   if (!arrival.started && is_alone_) {
-    PARALLAX_CHECK(buffer.sum.spend(0, coalescer_.item_count()));
-    buffer.given_rows = coalescer_.item_count();
+    buffer.own.promise(coalescer_.item_count());
   }
   arrival.started = true;
   arrival.adding = false;
@@ -82,7 +79,7 @@ void HostRows::end_arrived(StepBuffer& buffer) {
     if (all) give_rows(buffer);
     return;
   }
-  uint64_t left_bytes = kAtOnceBytes;
+  uint64_t left_bytes = ColumnSum::kAtOnceBytes;
   if (join_ready(buffer, &left_bytes) == Turn::kMore)
     outbox_.lending().wake(this, options_.priority);
 }
@@ -92,20 +89,20 @@ HostRows::Turn HostRows::join_ready(StepBuffer& buffer, uint64_t* left_bytes) {
   const Arrival& arrival = buffer.arrival;
   std::array<uint32_t, kRowsTogether> row_keys;
   std::array<const std::byte*, kRowsTogether> rows;
-  while (buffer.joined < arrival.ready) {
+  while (buffer.arrival.joined < arrival.ready) {
     if (*left_bytes == 0) return Turn::kMore;
-    const uint32_t count = std::min(arrival.ready - buffer.joined, kRowsTogether);
+    const uint32_t count = std::min(arrival.ready - buffer.arrival.joined, kRowsTogether);
     for (uint32_t i = 0; i < count; ++i) {
-      row_keys[i] = coalescer_.ready_row_key(buffer.joined + i);
-      rows[i] = coalescer_.ready_row(buffer.joined + i);
+      row_keys[i] = coalescer_.ready_row_key(buffer.arrival.joined + i);
+      rows[i] = coalescer_.ready_row(buffer.arrival.joined + i);
     }
     const auto ready = std::span(row_keys).first(count);
     if (options_.rows_stay) {
-      buffer.sum.join_distinct(ready, rows.data());
+      buffer.own.rows().join_distinct(ready, rows.data());
     } else {
-      PARALLAX_CHECK(buffer.sum.join(ready, rows.data()));
+      PARALLAX_CHECK(buffer.own.rows().join(ready, rows.data()));
     }
-    buffer.joined += count;
+    buffer.arrival.joined += count;
     *left_bytes -= std::min(*left_bytes, count * row_bytes_);
   }
   if (arrival.added < buffer.first.count) {

@@ -107,16 +107,14 @@ ExchangeState MadeDense::state(uint64_t step) const {
 }
 
 MissingRanks MadeDense::missing(uint64_t step) const {
-  std::vector<uint32_t> of_host = host_rows_.missing(step);
-  return of_host.empty() ? dense_.missing(step) : MissingRanks{.to_give = std::move(of_host)};
+  MissingRanks of_host = host_rows_.missing(step);
+  return of_host.empty() ? dense_.missing(step) : of_host;
 }
 
 ExchangeCounts MadeDense::counts(uint64_t step) const {
   ExchangeCounts counts = dense_.counts(step);
-  if (host_rows_.leads()) {
-    counts.touched_rows = host_rows_.sum(step).row_count();
-    counts.given_rows = host_rows_.given_rows(step);
-  }
+  if (host_rows_.leads()) counts.touched_rows = host_rows_.sum(step).row_count();
+  counts.given_rows = host_rows_.given_rows(step);
   return counts;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "aggregate/row_coalescer.h"
@@ -15,6 +16,7 @@
 #include "collectives/host_rows.h"
 #include "collectives/made_dense.h"
 #include "collectives/row_exchange.h"
+#include "world/domain_columns.h"
 
 namespace parallax {
 
@@ -33,16 +35,22 @@ class Measure {
     // What ranks share is counted as if each had its own.
     options_.staging = nullptr;
     options_.scratch = nullptr;
-    // Ranks of one place in hosts of one size need the same, if they own as much.
-    std::set<std::tuple<size_t, uint32_t, uint64_t, uint64_t>> kinds;
+    // Ranks of one place in hosts of one size need the same, if they own as much, and sum as many
+    // ranks' rows for their domains.
+    using Given = std::vector<uint32_t>;
+    std::set<std::tuple<size_t, uint32_t, uint64_t, uint64_t, Given, Given>> kinds;
     const HostMap& map = columns.map();
     for (uint32_t rank = 0; rank < columns.world(); ++rank) {
       const size_t locals = map.ranks_of[map.host_of[rank]].size();
+      auto kind = std::make_unique<Kind>(map, rank);
+      const auto to_leader = kind->domains.given_to_leader();
       const bool is_new = kinds
                               .insert({locals, map.local_of[rank], partition.rows_owned(rank),
-                                       partition.range_of(rank).count})
+                                       partition.range_of(rank).count,
+                                       Given(to_leader.begin(), to_leader.end()),
+                                       kind->domains.summed()})
                               .second;
-      if (is_new) kinds_.push_back(std::make_unique<Columns>(map, rank));
+      if (is_new) kinds_.push_back(std::move(kind));
     }
   }
 
@@ -59,10 +67,17 @@ class Measure {
   }
 
  private:
-  uint64_t most_bytes(const Partition& partition, const ExchangeOptions& options) const {
+  struct Kind {
+    Kind(const HostMap& map, uint32_t rank) : columns(map, rank), domains(columns) {}
+    const Columns columns;
+    const DomainColumns domains;
+  };
+
+  uint64_t most_bytes(const Partition& partition, ExchangeOptions options) const {
     uint64_t most = 0;
     for (const auto& each : kinds_) {
-      const Columns& of_rank = *each;
+      const Columns& of_rank = each->columns;
+      options.domains = each->domains.any() ? &each->domains : nullptr;
       const uint64_t bytes =
           made_dense() ? MadeDense(of_rank, partition, outbox_, compute_, options).needed_bytes()
                        : RowExchange(of_rank, partition, outbox_, compute_, options,
@@ -94,7 +109,7 @@ class Measure {
   Compute& compute_;
   ExchangeOptions options_;
   // One rank of each kind, kept for what they have found of the job's layout.
-  std::vector<std::unique_ptr<Columns>> kinds_;
+  std::vector<std::unique_ptr<Kind>> kinds_;
 };
 
 }  // namespace

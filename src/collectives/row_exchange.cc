@@ -12,11 +12,6 @@ namespace parallax {
 
 namespace {
 
-void sort_and_unite(std::vector<uint32_t>& ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-}
-
 // Of one host, only what an owner keeps, and sums for nobody else, may stay where it was given. Of
 // several, what a rank that is alone on its host gives may, which is packed for others from there.
 ExchangeOptions options_of_host(const Columns& columns, ExchangeOptions options,
@@ -114,7 +109,7 @@ Status RowExchange::reserve() {
 
 Status RowExchange::reserve_scratch() {
   if (options_.scratch == nullptr) return {};
-  const uint64_t of_host = host_rows_.leads() ? host_rows_.sum(0).rows_max() : 0;
+  const uint64_t of_host = host_rows_.sum_rows_max();
   const uint64_t of_hosts = table_by_table_ ? step_buffers_[0].total.rows_max() : 0;
   return options_.scratch->reserve(std::max({options_.rows_max, of_host, of_hosts}));
 }
@@ -294,8 +289,10 @@ ExchangeState RowExchange::state(uint64_t step) const {
 
 MissingRanks RowExchange::missing(uint64_t step) const {
   const StepBuffer& buffer = step_buffer(step);
-  MissingRanks missing = {.to_give = missing_to_give(buffer)};
-  if (missing.to_give.empty()) missing.to_tell = missing_to_tell(buffer);
+  MissingRanks missing = host_rows_.missing(step);
+  add_late_hosts(buffer, &missing.to_give);
+  if (!missing.to_give.empty()) missing.to_return.clear();
+  if (missing.empty()) missing.to_tell = missing_to_tell(buffer);
   // The way back waits for the way there: who is late with that is not to blame for this.
   if (missing.empty()) missing = returned_.missing(step);
   sort_and_unite(missing.to_give);
@@ -304,14 +301,14 @@ MissingRanks RowExchange::missing(uint64_t step) const {
   return missing;
 }
 
-std::vector<uint32_t> RowExchange::missing_to_give(const StepBuffer& buffer) const {
-  std::vector<uint32_t> late = host_rows_.missing(buffer.step);
+void RowExchange::add_late_hosts(const StepBuffer& buffer, std::vector<uint32_t>* late) const {
   // Before the answer it is not known which of the sources have anything to send.
-  if (census_ && !census_->answered(buffer.step)) return late;
+  if (census_ && !census_->answered(buffer.step)) return;
   for (uint32_t source = 0; source < sources_.size(); ++source) {
-    if (!buffer.total.ended(source)) late.push_back(sources_[source]);
+    // Of its own host it is known whose rows are not here.
+    const bool waits = sources_[source] == columns_.rank() && !buffer.forwarded;
+    if (!buffer.total.ended(source) && !waits) late->push_back(sources_[source]);
   }
-  return late;
 }
 
 // Owners that do not say that rows have arrived, and who is awaited in the tree.
@@ -353,10 +350,8 @@ ReducedGradient RowExchange::whole(uint64_t step) const {
 
 ExchangeCounts RowExchange::counts(uint64_t step) const {
   ExchangeCounts counts;
-  if (host_rows_.leads()) {
-    counts.touched_rows = host_rows_.sum(step).row_count();
-    counts.given_rows = host_rows_.given_rows(step);
-  }
+  if (host_rows_.leads()) counts.touched_rows = host_rows_.sum(step).row_count();
+  counts.given_rows = host_rows_.given_rows(step);
   counts.union_rows = union_rows(owned(step));
   return counts;
 }

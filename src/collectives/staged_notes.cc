@@ -6,7 +6,7 @@
 
 namespace parallax {
 
-bool StagedNotes::reads_slice(const RowSlice& slice, const std::vector<uint32_t>& columns) const {
+bool StagedNotes::reads_slice(const RowSlice& slice, const std::vector<uint32_t>& readers) const {
   const auto* const rows = slice.values.rows;
   const uint64_t bytes = slice.count * row_bytes_;
   if (!options_.rows_stay || options_.staging == nullptr || columns_.host_count() > 1 ||
@@ -15,11 +15,9 @@ bool StagedNotes::reads_slice(const RowSlice& slice, const std::vector<uint32_t>
       reinterpret_cast<uintptr_t>(rows) % bytes_of_sum(options_.sum) != 0) {
     return false;
   }
-  return std::all_of(columns.begin(), columns.end(), [&](uint32_t column) {
-    const uint32_t rank = columns_.leader(columns_.host(), column);
-    return rank == columns_.rank() ||
-           (options_.staging->place_for(rank, options_.variable, 0).buffer != 0 &&
-            lending_.place_for(rank, rows, bytes).buffer != 0);
+  return std::all_of(readers.begin(), readers.end(), [&](uint32_t rank) {
+    return options_.staging->place_for(rank, options_.variable, 0).buffer != 0 &&
+           lending_.place_for(rank, rows, bytes).buffer != 0;
   });
 }
 

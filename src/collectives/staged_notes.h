@@ -54,9 +54,9 @@ class StagedNotes {
         options_(options),
         row_bytes_(row_bytes) {}
 
-  // Whoever sums rows of these columns, on the one host that there is, reads this slice as it lies,
-  // as well as the block, and goes on with rows that stay there.
-  bool reads_slice(const RowSlice& slice, const std::vector<uint32_t>& columns) const;
+  // These ranks, of the one host that there is, read this slice as it lies, as well as the block,
+  // and go on with rows that stay there.
+  bool reads_slice(const RowSlice& slice, const std::vector<uint32_t>& readers) const;
   // What it is told of what was coalesced: of the rows of a column, in the block of that step.
   // `slice_rows`: of the slice, which begins there, that items may lie in. In no buffer: that rank
   // reads nothing here.

@@ -31,6 +31,7 @@
 #include "message/outbox.h"
 #include "planner/plan.h"
 #include "server/pull_exchange.h"
+#include "world/domain_columns.h"
 #include "world/patterns.h"
 #include "world/view.h"
 
@@ -74,6 +75,8 @@ class Group {
     return options_.deterministic || method == Method::kAllgatherv;
   }
   const Columns& columns() const { return columns_; }
+  // Who sums rows of a domain of memory first; null: nobody of this host does.
+  const DomainColumns* domains() const { return domains_.any() ? &domains_ : nullptr; }
   std::string name() const { return rank_name(columns_.map(), columns_.rank()); }  // this rank's
   uint64_t memory_max_bytes() const { return options_.memory_max_bytes; }
   // For what is reserved from now on.
@@ -165,6 +168,7 @@ class Group {
   GroupOptions options_;
   const View view_;
   const Columns columns_;
+  const DomainColumns domains_;
   Outbox& outbox_;
   const std::unique_ptr<ComputeShare> compute_;
   const std::unique_ptr<AlgorithmChoice> algorithms_;

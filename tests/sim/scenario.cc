@@ -27,6 +27,20 @@ void draw_hosts(SeededRandom& random, Scenario* scenario) {
   scenario->hosts = map_hosts(names);
 }
 
+// On some jobs' hosts ranks lie in several domains of memory, and know it.
+void draw_domains(uint64_t seed, Scenario* scenario) {
+  SeededRandom random = SeededRandom(seed).fork(83);
+  if (!random.chance(40)) return;
+  const uint64_t domains = 2 + random.below(3);
+  std::vector<NearMemory> places;
+  for (uint32_t rank = 0; rank < scenario->world; ++rank) {
+    places.push_back({.node = static_cast<uint32_t>(random.below(domains))});
+  }
+  set_domains(&scenario->hosts, places);
+  const auto& domain_of = scenario->hosts.domain_of;
+  scenario->sim.domain_of.assign(domain_of.begin(), domain_of.end());
+}
+
 void draw_shape(SeededRandom& random, const ScenarioLimits& limits, parallax_variable_t* variable) {
   const uint64_t widths[] = {1, 1, 2, 3, 7, 16, 40, 300};
   variable->row_elements = widths[random.below(8)];
@@ -191,6 +205,7 @@ Scenario make_scenario(uint64_t seed, const ScenarioLimits& limits) {
   }
   scenario.early = SeededRandom(seed).fork(81).chance(80);
   draw_ceilings(seed, &scenario);
+  draw_domains(seed, &scenario);
   draw_registrations(seed, &scenario);
   return scenario;
 }
@@ -335,6 +350,9 @@ std::string Scenario::describe() const {
   std::string text = "world=" + std::to_string(world) + " hosts=[";
   for (uint32_t rank = 0; rank < world; ++rank) {
     text += (rank > 0 ? "," : "") + std::to_string(hosts.host_of[rank]);
+  }
+  for (size_t rank = 0; rank < hosts.domain_of.size(); ++rank) {
+    text += (rank > 0 ? "," : "] domains=[") + std::to_string(hosts.domain_of[rank]);
   }
   text += std::string("] plan=") + modes[plan_mode] + " after=" + std::to_string(plan_after_steps) +
           (deterministic ? " deterministic" : "") +

@@ -157,7 +157,9 @@ void add_wrong_positions(const Candidate& candidate, const ExchangeWorld& world,
     const uint32_t owner =
         candidate.made_dense ? partition.range_owner_of(row_key) : partition.owner_of(row_key);
     const uint32_t column = columns.column_of(owner);
-    bool theirs = column != columns.column_of(honest.to);
+    bool theirs = column != (honest.header.kind == SectionKind::kLocalReduce
+                                 ? honest.header.first >> 32
+                                 : columns.column_of(honest.to));
     if (!goes_up(honest.header.kind)) {
       // The piece that it is of: an owner's, or a column's.
       theirs = (of_owner ? owner : column) != honest.header.first >> 32;
@@ -166,6 +168,14 @@ void add_wrong_positions(const Candidate& candidate, const ExchangeWorld& world,
     }
     if (theirs && random.chance(10)) add("another owner's row_key", row_key);
   }
+}
+
+// What a rank of the host gives, of a column that there is not.
+void add_wrong_columns(const ExchangeWorld& world, const Parcel& honest,
+                       std::vector<Misfit>* misfits) {
+  if (honest.header.kind != SectionKind::kLocalReduce) return;
+  Parcel& parcel = misfits->emplace_back(Misfit{"a column of nobody", honest}).parcel;
+  parcel.header.first = uint64_t{world.columns(honest.to).count()} << 32;
 }
 
 // Of rows that are read where they lie.
@@ -231,6 +241,7 @@ void misfits_are_refused(const Candidate& candidate) {
     add_wrong_ranges(candidate, world, honest, &misfits);
     add_wrong_positions(candidate, world, honest, random, &misfits);
     add_wrong_notes(candidate, honest, &misfits);
+    add_wrong_columns(world, honest, &misfits);
     for (const Misfit& misfit : misfits) expect_refused(world, misfit);
     tried += misfits.size();
   };

@@ -16,7 +16,7 @@ std::string Setting::say() const {
        << "; " << dtype_name(dtype_of(sum)) << (ordered ? ", ordered" : "")
        << (counted ? ", counted" : "") << "; messages of " << message_bytes_max << "; seed " << seed
        << (staged ? ", staged" : "") << (rows_stay ? ", rows stay" : "")
-       << (arrives ? ", arrives" : "");
+       << (arrives ? ", arrives" : "") << "; " << domains << " domains";
   return text.str();
 }
 

@@ -13,6 +13,7 @@
 #include "support/host_map_of.h"
 #include "support/slot_maps.h"
 #include "unit/collectives/arriving_rows.h"
+#include "world/domain_columns.h"
 
 namespace parallax::exchange_conformance {
 
@@ -25,6 +26,19 @@ HostMap map_layout(const std::vector<uint32_t>& hosts) {
   std::vector<std::string> names;
   for (const uint32_t host : hosts) names.push_back("host" + std::to_string(host));
   return map_hosts(names);
+}
+
+HostMap map_of(const Candidate& candidate, const Setting& setting) {
+  if (candidate.by_domains) return testkit::map_of_domains(setting.hosts);
+  HostMap hosts = map_layout(setting.hosts);
+  if (!candidate.rows || setting.domains == 1) return hosts;
+  SeededRandom random(setting.seed + 77);
+  std::vector<NearMemory> places;
+  for (uint32_t rank = 0; rank < setting.world(); ++rank) {
+    places.push_back({.node = static_cast<uint32_t>(random.below(setting.domains))});
+  }
+  set_domains(&hosts, places);
+  return hosts;
 }
 
 }  // namespace
@@ -41,6 +55,7 @@ class ExchangeWorld::Rank final : public Transport,
       : world_(world),
         rank_(rank),
         columns(world.hosts_, rank),
+        domains(columns),
         outbox(rank, *this, *this, *this),
         in_flight_(world.size()),
         retracted_(world.size()) {
@@ -61,6 +76,7 @@ class ExchangeWorld::Rank final : public Transport,
                                .sum = setting.sum,
                                .counted = setting.counted,
                                .staging = &staging,
+                               .domains = domains.any() ? &domains : nullptr,
                                .scratch = setting.lends ? &scratch : nullptr,
                                .rows_stay = setting.rows_stay});
     foretold_bytes = exchange->needed_bytes();
@@ -247,6 +263,7 @@ class ExchangeWorld::Rank final : public Transport,
 
  public:
   Columns columns;
+  DomainColumns domains;
   InlineCompute compute;
   Outbox outbox;
   HostStaging staging{columns, outbox.lending()};
@@ -274,8 +291,7 @@ ExchangeWorld::ExchangeWorld(const Candidate& candidate, const Setting& setting)
     : setting_(setting),
       delivers_(candidate.delivers),
       random_(setting.seed),
-      hosts_(candidate.by_domains ? testkit::map_of_domains(setting.hosts)
-                                  : map_layout(setting.hosts)),
+      hosts_(map_of(candidate, setting)),
       partition_(setting.shape.rows, setting.gradient_elements(), candidate.rows,
                  candidate.uneven_owners ? testkit::uneven_slots(setting.world(), setting.seed)
                                          : testkit::even_slots(setting.world()),

@@ -45,6 +45,8 @@ struct Setting {
   bool rows_stay = seed % 8 < 5;
   // Of ranks that give rows, some do while these still come.
   bool arrives = seed % 2 == 0;
+  // Of memory on a host, where rows are given: each rank lies in one of so many, by chance.
+  uint32_t domains = seed % 5 < 2 ? 1 : 2 + static_cast<uint32_t>(seed % 2);
 
   uint32_t world() const { return static_cast<uint32_t>(hosts.size()); }
   uint64_t gradient_elements() const { return shape.row_elements + (counted ? 1 : 0); }

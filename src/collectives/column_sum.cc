@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Taking rows in, and reading them where they lie. See column_sum.h.
+#include "collectives/column_sum.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+
+namespace parallax {
+
+void ColumnSum::lay_out(Arena& arena, const Variable& variable, const Shape& shape) {
+  variable_ = &variable;
+  column_ = shape.column;
+  given_ = shape.given;
+  const ExchangeOptions& options = variable.options;
+  const uint64_t column_rows = variable.row_columns.rows_of(column_);
+  const auto locals = static_cast<uint32_t>(variable.columns.locals().size());
+  sources_ = arena.take<Source>(locals);
+  std::vector<uint64_t> rows_max_of;
+  for (const uint32_t ranks : given_) {
+    rows_max_of.push_back(std::min(column_rows, options.rows_max * ranks));
+  }
+  rows_.lay_out(arena,
+                {.sources = locals,
+                 .rows_max = std::min(column_rows, options.rows_max * locals),
+                 .source_rows_max = std::min(column_rows, options.rows_max),
+                 .rows_max_of = std::move(rows_max_of),
+                 .row_elements = static_cast<uint32_t>(variable.partition.row_elements()),
+                 .ordered = options.ordered,
+                 .rows_stay = shape.rows_stay,
+                 .scratch = options.scratch,
+                 .sum = options.sum});
+}
+
+void ColumnSum::open(uint64_t step) {
+  step_ = step;
+  rows_.clear();
+  given_rows_ = 0;
+  contributed_ = false;
+  std::fill(sources_.begin(), sources_.end(), Source{});
+  missing_ = static_cast<uint32_t>(sources_.size());
+  reading_ = read_ = 0;
+  for (uint32_t source = 0; source < given_.size(); ++source) {
+    if (given_[source] > 0) continue;
+    came(source, Came::kAll);
+    rows_.end(source);
+  }
+}
+
+// ---- what ranks give
+
+// False: more rows than the rank may give.
+bool ColumnSum::take_note(uint32_t source, const StagedNote& note) {
+  if (!rows_.spend(source, note.count)) return false;
+  given_rows_ += note.count;
+  sources_[source].note = note;
+  came(source, Came::kNote);
+  return true;
+}
+
+void ColumnSum::give(const StagedNote& note, const StagedRows& there) {
+  const uint32_t source = variable_->columns.local();
+  PARALLAX_CHECK(sources_[source].came == Came::kNothing && take_note(source, note));
+  own_ = there;
+  contributed_ = true;
+}
+
+void ColumnSum::promise(uint32_t rows) {
+  PARALLAX_CHECK(rows_.spend(variable_->columns.local(), rows));
+  given_rows_ = rows;
+}
+
+void ColumnSum::end_promised() {
+  contributed_ = true;
+  came(variable_->columns.local(), Came::kAll);
+  rows_.end(variable_->columns.local());
+}
+
+bool ColumnSum::on_section(uint32_t from, const Section& section) {
+  if (!awaits(from)) return false;
+  return section.header.encoding == Encoding::kBytes ? on_note(from, section)
+                                                     : on_rows(from, section);
+}
+
+bool ColumnSum::on_note(uint32_t from, const Section& section) {
+  StagedNote note;
+  const uint32_t source = variable_->columns.local_of(from);
+  if (section.payload.size() != sizeof note || section.header.count != sizeof note ||
+      (section.header.flags & kSectionLast) == 0 || given_by(source) != 1) {
+    return false;
+  }
+  std::memcpy(&note, section.payload.data(), sizeof note);
+  if (!variable_->notes.fits(from, note) || !take_note(source, note)) return false;
+  contributed_ |= (section.header.flags & kSectionContributed) != 0;
+  return true;
+}
+
+bool ColumnSum::on_rows(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  if (header.encoding != Encoding::kRows) return false;
+  const auto mine = [this](uint32_t row_key) {
+    return variable_->row_columns.of(row_key) == column_;
+  };
+  if (!row_keys_fit(variable_->partition, section, mine)) return false;
+  const uint32_t source = variable_->columns.local_of(from);
+  if (!rows_.add(source, header.count, section.payload)) return false;
+  // Who gives several ranks' rows has counted each of theirs.
+  if (given_by(source) == 1) given_rows_ += header.count;
+  if ((header.flags & kSectionLast) == 0) return true;
+  contributed_ |= (header.flags & kSectionContributed) != 0;
+  came(source, Came::kAll);
+  rows_.end(source);
+  return true;
+}
+
+// Of who gives several ranks' rows that is not said by its own end.
+void ColumnSum::end(uint32_t rank) {
+  const uint32_t source = variable_->columns.local_of(rank);
+  if (!awaits(rank) || given_by(source) != 1) return;
+  came(source, Came::kAll);
+  rows_.end(source);
+}
+
+void ColumnSum::add_missing(MissingRanks* missing) const {
+  for (const uint32_t rank : variable_->columns.locals()) {
+    if (!awaits(rank)) continue;
+    const bool gives_own = given_by(variable_->columns.local_of(rank)) == 1;
+    (gives_own ? missing->to_give : missing->to_return).push_back(rank);
+  }
+}
+
+// ---- rows that are read where they lie
+
+bool ColumnSum::read_if_all_came() {
+  if (missing_ > 0 || rows_.complete()) return true;
+  uint64_t rows = 0;
+  for (const Source& source : sources_) {
+    if (source.came == Came::kNote) rows += source.note.count;
+  }
+  uint64_t left_bytes = kAtOnceBytes;
+  return rows * variable_->item_bytes <= left_bytes && read(&left_bytes) != Turn::kMore;
+}
+
+ColumnSum::Turn ColumnSum::read(uint64_t* left_bytes) {
+  // Rows of turns before this one lie where they lay, and are added to: all of them must be there
+  // still. Nothing is unmapped within a turn.
+  const ExchangeOptions& options = variable_->options;
+  const bool stay = options.rows_stay && options.staging != nullptr;
+  if (stay && !options.staging->readable(step_)) return Turn::kGone;
+  for (; reading_ < sources_.size(); ++reading_, read_ = 0) {
+    if (sources_[reading_].came != Came::kNote) continue;
+    const Turn turn = read_source(left_bytes);
+    if (turn != Turn::kDone) return turn;
+    rows_.end(reading_);
+  }
+  return Turn::kDone;
+}
+
+ColumnSum::Turn ColumnSum::read_source(uint64_t* left_bytes) {
+  const StagedNote& note = sources_[reading_].note;
+  if (note.count == 0) return Turn::kDone;
+  const uint32_t rank = variable_->columns.locals()[reading_];
+  const bool own = rank == variable_->columns.rank();
+  Lending& lending = variable_->lending;
+  StagedRows there = own_;
+  // Its loss is about to be told.
+  if (!own && !variable_->notes.find(rank, note, step_, &there)) return Turn::kGone;
+  const uint64_t item_bytes = variable_->item_bytes;
+  while (read_ < note.count) {
+    if (*left_bytes == 0) return Turn::kMore;
+    const auto fit =
+        static_cast<uint32_t>(std::min<uint64_t>(*left_bytes / item_bytes, kRowsTogether));
+    const uint32_t count = std::min(note.count - read_, std::max(fit, 1u));
+    if (!read_items(there, count)) {
+      lending.misfit(rank);
+      return Turn::kGone;
+    }
+    read_ += count;
+    if (!own) lending.count_read(count * item_bytes);
+    *left_bytes -= std::min(*left_bytes, count * item_bytes);
+  }
+  return Turn::kDone;
+}
+
+// A block of this rank's own is looked at, too: before Linux 5.1 others that have mapped it may
+// write there.
+bool ColumnSum::read_items(const StagedRows& there, uint32_t count) {
+  const auto belong = [this](const uint32_t* some, uint32_t of_them) {
+    std::array<uint32_t, kRowsTogether> columns;
+    variable_->row_columns.find(some, of_them, columns.data());
+    return std::all_of(columns.begin(), columns.begin() + of_them,
+                       [mine = column_](uint32_t column) { return column == mine; });
+  };
+  std::array<uint32_t, kRowsTogether> row_keys;
+  std::array<const std::byte*, kRowsTogether> rows;
+  return variable_->notes.read(sources_[reading_].note, there, read_, count, belong,
+                               row_keys.data(), rows.data()) &&
+         rows_.join(std::span(row_keys).first(count), rows.data());
+}
+
+}  // namespace parallax
