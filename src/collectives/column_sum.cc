@@ -21,16 +21,15 @@ void ColumnSum::lay_out(Arena& arena, const Variable& variable, const Shape& sha
   for (const uint32_t ranks : given_) {
     rows_max_of.push_back(std::min(column_rows, options.rows_max * ranks));
   }
-  rows_.lay_out(arena,
-                {.sources = locals,
-                 .rows_max = std::min(column_rows, options.rows_max * locals),
-                 .source_rows_max = std::min(column_rows, options.rows_max),
-                 .rows_max_of = std::move(rows_max_of),
-                 .row_elements = static_cast<uint32_t>(variable.partition.row_elements()),
-                 .ordered = options.ordered,
-                 .rows_stay = shape.rows_stay,
-                 .scratch = options.scratch,
-                 .sum = options.sum});
+  rows_.lay_out(arena, {.sources = locals,
+                        .rows_max = std::min(column_rows, options.rows_max * locals),
+                        .source_rows_max = std::min(column_rows, options.rows_max),
+                        .rows_max_of = std::move(rows_max_of),
+                        .row_elements = static_cast<uint32_t>(variable.partition.row_elements()),
+                        .ordered = options.ordered,
+                        .rows_stay = shape.rows_stay,
+                        .scratch = options.scratch,
+                        .sum = options.sum});
 }
 
 void ColumnSum::open(uint64_t step) {

@@ -55,7 +55,7 @@ HostRows::HostRows(const Columns& columns, const Partition& partition, Outbox& o
   for (uint32_t column = 0; column < columns.count(); ++column) {
     const std::vector<uint32_t>& owners_of_column = columns.owners(column);
     if (std::any_of(owners_of_column.begin(), owners_of_column.end(),
-                    [this](uint32_t owner) { return active(owner); })) {
+                    [this](uint32_t owner) { return row_columns_.active(owner); })) {
       active_columns_.push_back(column);
       readers_.push_back(taker(column));
       leads_ |= columns.is_leader() && column == columns.my_column();
@@ -73,7 +73,8 @@ std::vector<uint32_t> HostRows::owners_beside_leader(uint32_t column) const {
   std::vector<uint32_t> owners;
   for (const uint32_t local : columns_.locals()) {
     const bool leader = local == columns_.leader(columns_.host(), column);
-    if (!leader && columns_.column_of(local) == column && active(local)) owners.push_back(local);
+    if (!leader && columns_.column_of(local) == column && row_columns_.active(local))
+      owners.push_back(local);
   }
   return owners;
 }
@@ -132,10 +133,9 @@ void HostRows::lay_out(Arena& arena) {
     if (leads_) {
       const auto given =
           domains_ == nullptr ? std::span<const uint32_t>() : domains_->given_to_leader();
-      buffer.own.lay_out(arena, variable_,
-                         {.column = columns_.my_column(),
-                          .given = given,
-                          .rows_stay = options_.rows_stay});
+      buffer.own.lay_out(
+          arena, variable_,
+          {.column = columns_.my_column(), .given = given, .rows_stay = options_.rows_stay});
     }
     if (domains_ == nullptr) continue;
     buffer.of_domain.clear();
@@ -288,8 +288,7 @@ void HostRows::send_rows(StepBuffer& buffer, uint32_t column, uint32_t to) {
   StagedNote& note = buffer.notes[column];
   note = notes_.note_to(to, coalescer_, column, buffer.step, buffer.first.values.rows,
                         buffer.rows_in_slice());
-  Send send =
-      rows_of_column(options_, buffer.step, column, kSectionLast | kSectionContributed);
+  Send send = rows_of_column(options_, buffer.step, column, kSectionLast | kSectionContributed);
   if (note.block.buffer != 0) {
     send.header.encoding = Encoding::kBytes;
     send.bytes = reinterpret_cast<const std::byte*>(&note);
@@ -349,7 +348,7 @@ void HostRows::end(uint32_t from, uint64_t step) {
 // Something has come to it, which may be the last.
 void HostRows::go_on(ColumnSum& sum) {
   if (!sum.read_if_all_came()) outbox_.lending().wake(this, options_.priority);
-  if (sum.complete() && !leads(sum)) send_sum(sum);
+  if (sum.complete() && sum.column() != columns_.my_column()) send_sum(sum);
 }
 
 // Of a domain, to the column's leader, in another.

@@ -93,15 +93,14 @@ class HostRows final : private LentReader {
   // The most that any of the sums here has.
   uint64_t sum_rows_max() const;
 
-  bool active(uint32_t owner) const { return row_columns_.active(owner); }  // it owns something
+  const RowColumns& row_columns() const { return row_columns_; }
+  // The most rows that a host, or the ranks of one, can send of those of this rank's column.
+  uint64_t column_rows() const { return row_columns_.rows_of(columns_.my_column()); }
   // Those with an active owner, ascending.
   const std::vector<uint32_t>& active_columns() const { return active_columns_; }
   // Active owners of a column on this host, but for the column's leader: where hosts have different
   // numbers of ranks.
   std::vector<uint32_t> owners_beside_leader(uint32_t column) const;
-  uint32_t column_of_row_key(uint32_t row_key) const { return row_columns_.of(row_key); }
-  // The most rows that a host, or the ranks of one, can send of those of this rank's column.
-  uint64_t column_rows() const { return row_columns_.rows_of(columns_.my_column()); }
 
  private:
   // A slice whose values come front to back: so many of its rows are here, and so many of these the
@@ -109,7 +108,7 @@ class HostRows final : private LentReader {
   struct Arrival {
     ArrivingElements* from = nullptr;  // null: no more come
     uint32_t here = 0, added = 0;
-    uint32_t until = 0;  // of the job
+    uint32_t until = 0;   // of the job
     uint32_t ready = 0;   // distinct rows that are whole
     uint32_t joined = 0;  // of them those that the sum has
     bool started = false;
@@ -149,13 +148,11 @@ class HostRows final : private LentReader {
   void give_rows(StepBuffer& buffer);
   void end_alone(StepBuffer& buffer);
   uint32_t taker(uint32_t column) const {
-    return domains_ == nullptr ? columns_.leader(columns_.host(), column)
-                               : domains_->taker(column);
+    return domains_ == nullptr ? columns_.leader(columns_.host(), column) : domains_->taker(column);
   }
   void send_rows(StepBuffer& buffer, uint32_t column, uint32_t to);
   void give_to(ColumnSum& sum, const StepBuffer& buffer);
   ColumnSum* sum_of(StepBuffer& buffer, uint64_t column);
-  bool leads(const ColumnSum& sum) const { return sum.column() == columns_.my_column(); }
   void go_on(ColumnSum& sum);
   void send_sum(const ColumnSum& sum);
   bool read_lent() override;

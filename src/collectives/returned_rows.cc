@@ -34,7 +34,8 @@ ReturnedRows::ReturnedRows(const Columns& columns, const Partition& partition,
       row_bytes_(size_t{bytes_of_sum(options.sum)} * partition.row_elements()) {
   if (to_ == ReturnTo::kOwnHost) pieces_due_ = host_rows.active_columns();
   for (uint32_t owner = 0; owner < columns.world(); ++owner) {
-    if (to_ == ReturnTo::kEveryHost && host_rows.active(owner)) pieces_due_.push_back(owner);
+    if (to_ == ReturnTo::kEveryHost && host_rows.row_columns().active(owner))
+      pieces_due_.push_back(owner);
   }
   if (by_census && to_ == ReturnTo::kEveryHost) found_censuses();
 }
@@ -86,7 +87,7 @@ uint32_t ReturnedRows::piece_count() const {
 }
 
 bool ReturnedRows::in_piece(uint32_t piece, uint32_t row_key) const {
-  return to_ == ReturnTo::kOwnHost ? host_rows_.column_of_row_key(row_key) == piece
+  return to_ == ReturnTo::kOwnHost ? host_rows_.row_columns().of(row_key) == piece
                                    : partition_.owner_of(row_key) == piece;
 }
 

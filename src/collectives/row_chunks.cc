@@ -44,12 +44,12 @@ class Measure {
       const size_t locals = map.ranks_of[map.host_of[rank]].size();
       auto kind = std::make_unique<Kind>(map, rank);
       const auto to_leader = kind->domains.given_to_leader();
-      const bool is_new = kinds
-                              .insert({locals, map.local_of[rank], partition.rows_owned(rank),
-                                       partition.range_of(rank).count,
-                                       Given(to_leader.begin(), to_leader.end()),
-                                       kind->domains.summed()})
-                              .second;
+      const bool is_new =
+          kinds
+              .insert({locals, map.local_of[rank], partition.rows_owned(rank),
+                       partition.range_of(rank).count, Given(to_leader.begin(), to_leader.end()),
+                       kind->domains.summed()})
+              .second;
       if (is_new) kinds_.push_back(std::move(kind));
     }
   }

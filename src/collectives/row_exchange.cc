@@ -63,8 +63,8 @@ RowExchange::RowExchange(const Columns& columns, const Partition& partition, Out
       by_census_(holds_census(columns, options, algorithm)),
       intake_(columns, partition, host_rows_, options, algorithm.up),
       returned_(columns, partition, host_rows_, outbox, options, algorithm.down, by_census_) {
-  reduces_ =
-      algorithm_.up == ReduceTo::kOwner ? host_rows_.active(columns.rank()) : host_rows_.leads();
+  reduces_ = algorithm_.up == ReduceTo::kOwner ? host_rows_.row_columns().active(columns.rank())
+                                               : host_rows_.leads();
   if (by_census_ && (host_rows_.leads() || reduces_)) found_census();
   if (!reduces_ || one_host_) return;
   // The same of an order of its own goes with the others', and what is rounded on its way is of

@@ -109,7 +109,7 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
       continue;
     }
     const bool said = by_census_ || !buffer.forwarded;  // otherwise that none come, or came
-    if (!host_rows_.active(owners[i]) || (said && of_owner == 0)) continue;
+    if (!host_rows_.row_columns().active(owners[i]) || (said && of_owner == 0)) continue;
     if (by_census_) {
       buffer.unarrived[i] = 1;
       ++buffer.unarrived_count;

@@ -51,7 +51,7 @@ void RowIntake::lay_out(Arena& arena) {
 
 bool RowIntake::is_mine(uint32_t row_key) const {
   return to_ == ReduceTo::kOwner ? partition_.owner_of(row_key) == columns_.rank()
-                                 : host_rows_.column_of_row_key(row_key) == columns_.my_column();
+                                 : host_rows_.row_columns().of(row_key) == columns_.my_column();
 }
 
 // Those that are listed were checked when they were asked for.

@@ -65,7 +65,7 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
        .algorithms = algorithms_.get(),
        .entries = entries_.get(),
        .staging = has_staged_block(runtime, method) ? staging_.get() : nullptr,
-       .domains = domains(),
+       .domains = domains_.any() ? &domains_ : nullptr,
        .scratch = scratch_.get(),
        .chunk_rows = chunks_of(method, runtime.facts).rows,
        .rows_stay = rows_stay,

@@ -75,8 +75,6 @@ class Group {
     return options_.deterministic || method == Method::kAllgatherv;
   }
   const Columns& columns() const { return columns_; }
-  // Who sums rows of a domain of memory first; null: nobody of this host does.
-  const DomainColumns* domains() const { return domains_.any() ? &domains_ : nullptr; }
   std::string name() const { return rank_name(columns_.map(), columns_.rank()); }  // this rank's
   uint64_t memory_max_bytes() const { return options_.memory_max_bytes; }
   // For what is reserved from now on.
@@ -128,7 +126,10 @@ class Group {
     return {.hosts = columns_.host_count(),
             .ranks = columns_.world(),
             .costs = algorithms_->constants(),
-            .row_coding = options_.row_coding};
+            .row_coding = options_.row_coding,
+            .domains = domains_.any() && !options_.deterministic
+                           ? domain_count(columns_.map(), columns_.host())
+                           : 1};
   }
   std::vector<VariableFacts> facts() const;
   Plan plan() const;
@@ -168,7 +169,7 @@ class Group {
   GroupOptions options_;
   const View view_;
   const Columns columns_;
-  const DomainColumns domains_;
+  const DomainColumns domains_;  // who sums rows of a domain of memory first
   Outbox& outbox_;
   const std::unique_ptr<ComputeShare> compute_;
   const std::unique_ptr<AlgorithmChoice> algorithms_;

@@ -37,7 +37,7 @@ enum class SectionKind : uint8_t {
   kTreeDown = 5,
   kBroadcastReady = 6,  // tag = root, step = sequence, payload = byte count
   kBroadcastData = 7,
-  kLocalReduce = 8,
+  kLocalReduce = 8,  // first = column << 32, and which row of those that are sent is the first here
   kHostReduce = 9,
   kHostGather = 10,
   kLocalBroadcast = 11,

@@ -75,6 +75,20 @@ std::string why_of_coding(const VariableFacts& facts, const TopologyFacts& topol
          (choice.row_keys && numbers ? " and " : "") + (numbers ? "numbers" : "");
 }
 
+// Of this rank's host. By allgatherv every host sums, all in one order.
+bool sums_in_domains(const VariableFacts& facts, const TopologyFacts& topology,
+                     const VariablePlan& plan) {
+  return topology.domains > 1 && carries_rows(facts) && plan.method != Method::kAllgatherv &&
+         plan.method != Method::kAllreduce;
+}
+
+std::string why_of_domains(const VariableFacts& facts, const TopologyFacts& topology,
+                           const VariablePlan& plan) {
+  if (!sums_in_domains(facts, topology, plan)) return "";
+  return "; rows are summed within each of " + std::to_string(topology.domains) +
+         " domains of memory first";
+}
+
 Json variable_json(const VariableFacts& facts, const TopologyFacts& topology,
                    const std::vector<Alternative>& found, const VariablePlan& plan) {
   Json alternatives_json = Json::array();
@@ -95,13 +109,15 @@ Json variable_json(const VariableFacts& facts, const TopologyFacts& topology,
                {"tag", tag_name(facts.tag)},
                {"placement", placement_name(plan.placement)},
                {"method", method_name(plan.method)},
-               {"why", why_of_chosen(found) + why_of_table(facts) + why_of_carrier(facts)},
+               {"why", why_of_chosen(found) + why_of_table(facts) + why_of_carrier(facts) +
+                           why_of_domains(facts, topology, plan)},
                {"measured", measured_json(facts)},
                {"alternatives", std::move(alternatives_json)}};
   if (!facts.carrier.empty() || !facts.carrier_why.empty()) {
     json["carrier"] = facts.carrier.empty() ? "host" : facts.carrier;
   }
   if (!facts.table.empty()) json["table"] = facts.table;
+  if (sums_in_domains(facts, topology, plan)) json["domains"] = topology.domains;
   if (crosses_as_rows(facts, topology)) json["coding"] = coding_json(facts, topology);
   if (facts.ceiling.bytes_max != 0) {
     const Chunks& chunks = chunks_of(plan.method, facts);
@@ -182,6 +198,7 @@ std::string explain_table(std::span<const VariableFacts> variables, const Topolo
       if (!row.chosen) continue;
       Alternative chosen = row;
       chosen.why += why_of_table(variables[i]) + why_of_carrier(variables[i]) +
+                    why_of_domains(variables[i], topology, plan[i]) +
                     why_of_coding(variables[i], topology);
       text += table_line(variables[i].name, name_width, chosen);
     }

@@ -135,6 +135,8 @@ struct TopologyFacts {
   uint32_t ranks = 1;        // >= hosts
   CostConstants costs = {};  // that algorithms are chosen by, and methods of rows
   RowCodingMode row_coding = RowCodingMode::kAuto;
+  // Of memory on this rank's host: within each rows are summed first, unless in order; 1: nowhere.
+  uint32_t domains = 1;
 };
 
 // Of a method of rows.

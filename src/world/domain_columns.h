@@ -2,9 +2,9 @@
 // DomainColumns: who sums a column's rows inside a host whose ranks lie in several domains of
 // memory, as one of them sees it. What crosses between domains goes once for each: the ranks of a
 // domain give the rows of a column whose leader lies in another one to one of them, who sums them
-// and gives the sum to the leader. Of a domain those who lead columns take turns at it, so that each
-// sums about as much. A rank that is alone in its domain gives what it has to the leader, and so
-// does one in whose domain nobody leads, since only leaders are told who has ended a step.
+// and gives the sum to the leader. Of a domain those who lead columns take turns at it, so that
+// each sums about as much. A rank that is alone in its domain gives what it has to the leader, and
+// so does one in whose domain nobody leads, since only leaders are told who has ended a step.
 //
 // A pure value; any thread; nothing blocks.
 #ifndef PARALLAX_WORLD_DOMAIN_COLUMNS_H_

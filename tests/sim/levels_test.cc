@@ -35,7 +35,8 @@ parallax_variable_t new_variable(bool rows) {
 
 SimVerdict play(bool rows, bool known, bool deterministic) {
   std::vector<uint32_t> domains;
-  for (uint32_t rank = 0; rank < kLevelRanks; ++rank) domains.push_back(rank / (rows ? 2 * kRanksOfDomain : kRanksOfDomain));
+  for (uint32_t rank = 0; rank < kLevelRanks; ++rank)
+    domains.push_back(rank / (rows ? 2 * kRanksOfDomain : kRanksOfDomain));
   Scenario scenario;
   scenario.seed = 1;
   scenario.world = kLevelRanks;
@@ -88,8 +89,8 @@ TEST(Levels, RowsCrossOnceForEachDomain) {
   EXPECT_GT(flat.end_ns, levels.end_ns);
   std::printf("rows: %.1f MB between domains in %.2f ms, flat %.1f MB in %.2f ms\n",
               static_cast<double>(levels.across_bytes) / 1e6,
-              static_cast<double>(levels.end_ns) / 1e6, static_cast<double>(flat.across_bytes) / 1e6,
-              static_cast<double>(flat.end_ns) / 1e6);
+              static_cast<double>(levels.end_ns) / 1e6,
+              static_cast<double>(flat.across_bytes) / 1e6, static_cast<double>(flat.end_ns) / 1e6);
   const SimVerdict in_order = play(true, true, true), flat_in_order = play(true, false, true);
   EXPECT_EQ(in_order.across_bytes, flat_in_order.across_bytes);
 }

@@ -157,9 +157,9 @@ void add_wrong_positions(const Candidate& candidate, const ExchangeWorld& world,
     const uint32_t owner =
         candidate.made_dense ? partition.range_owner_of(row_key) : partition.owner_of(row_key);
     const uint32_t column = columns.column_of(owner);
-    bool theirs = column != (honest.header.kind == SectionKind::kLocalReduce
-                                 ? honest.header.first >> 32
-                                 : columns.column_of(honest.to));
+    bool theirs =
+        column != (honest.header.kind == SectionKind::kLocalReduce ? honest.header.first >> 32
+                                                                   : columns.column_of(honest.to));
     if (!goes_up(honest.header.kind)) {
       // The piece that it is of: an owner's, or a column's.
       theirs = (of_owner ? owner : column) != honest.header.first >> 32;

@@ -4,9 +4,34 @@
 #include <sstream>
 #include <type_traits>
 
+#include "base/seeded_random.h"
+#include "support/host_map_of.h"
 #include "unit/collectives/exchange_world.h"
 
 namespace parallax::exchange_conformance {
+
+namespace {
+
+HostMap map_layout(const std::vector<uint32_t>& hosts) {
+  std::vector<std::string> names;
+  for (const uint32_t host : hosts) names.push_back("host" + std::to_string(host));
+  return map_hosts(names);
+}
+
+}  // namespace
+
+HostMap map_of(const Candidate& candidate, const Setting& setting) {
+  if (candidate.by_domains) return testkit::map_of_domains(setting.hosts);
+  HostMap hosts = map_layout(setting.hosts);
+  if (!candidate.rows || setting.domains == 1) return hosts;
+  SeededRandom random(setting.seed + 77);
+  std::vector<NearMemory> places;
+  for (uint32_t rank = 0; rank < setting.world(); ++rank) {
+    places.push_back({.node = static_cast<uint32_t>(random.below(setting.domains))});
+  }
+  set_domains(&hosts, places);
+  return hosts;
+}
 
 std::string Setting::say() const {
   std::ostringstream text;

@@ -22,25 +22,6 @@ namespace {
 constexpr uint32_t kWorkPercent = 20;  // of the actions are a rank's, the others an arrival
 constexpr uint32_t kSlowPercent = 15;  // of the looks at a peer find no credit
 
-HostMap map_layout(const std::vector<uint32_t>& hosts) {
-  std::vector<std::string> names;
-  for (const uint32_t host : hosts) names.push_back("host" + std::to_string(host));
-  return map_hosts(names);
-}
-
-HostMap map_of(const Candidate& candidate, const Setting& setting) {
-  if (candidate.by_domains) return testkit::map_of_domains(setting.hosts);
-  HostMap hosts = map_layout(setting.hosts);
-  if (!candidate.rows || setting.domains == 1) return hosts;
-  SeededRandom random(setting.seed + 77);
-  std::vector<NearMemory> places;
-  for (uint32_t rank = 0; rank < setting.world(); ++rank) {
-    places.push_back({.node = static_cast<uint32_t>(random.below(setting.domains))});
-  }
-  set_domains(&hosts, places);
-  return hosts;
-}
-
 }  // namespace
 
 // A rank is its own transport: what it sends goes to the world's links. Pieces are written at once,

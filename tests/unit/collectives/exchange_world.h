@@ -53,6 +53,9 @@ struct Setting {
   std::string say() const;
 };
 
+// Hosts and domains of memory, as a setting has them.
+HostMap map_of(const Candidate& candidate, const Setting& setting);
+
 // Numbers of a dtype, rounded to it, as they lie in memory.
 std::vector<std::byte> bytes_of(uint32_t dtype, std::span<const double> values);
 

@@ -58,8 +58,9 @@ std::vector<Setting> settings() {
   for (const auto& hosts : std::vector<std::vector<uint32_t>>{
            {0}, {0, 0, 0, 0}, {0, 1}, {0, 0, 1, 1}, {0, 1, 2, 1, 2}, {0, 0, 0, 1, 1, 1, 2, 2}}) {
     for (const bool ordered : {false, true}) {
-      all.push_back({.hosts = hosts, .shape = {3000, 5, 900}, .ordered = ordered});
+      all.push_back({.hosts = hosts, .shape = {3000, 5, 900}, .ordered = ordered, .domains = 1});
     }
+    all.push_back({.hosts = hosts, .shape = {3000, 5, 900}, .domains = 2});
   }
   return all;
 }
@@ -122,7 +123,7 @@ TEST(RowChunks, TellTheLeastCeiling) {
 // Given room for all, expect one round.
 TEST(RowChunks, NoneWhereThereIsRoom) {
   for (const Method method : {Method::kAllgatherv, Method::kReduceRows, Method::kMadeDense}) {
-    at_every_rank(method, settings()[5], [&](const Place& place) {
+    at_every_rank(method, settings()[8], [&](const Place& place) {
       const RowChunks whole = place.chunks(uint64_t{1} << 30);
       EXPECT_EQ(whole.rows, 0u);
       EXPECT_EQ(whole.count, 1u);

@@ -44,6 +44,23 @@ TEST(Group, LaysVariablesOutByTheirForm) {
   EXPECT_EQ(group.name(), "rank 1 (host host0)");
 }
 
+// Given a host of two domains of memory, expect the plan to say that rows are summed in each, where
+// sums need no order, and what is reserved to have room for them.
+TEST(Group, RowsAreSummedInDomains) {
+  for (const bool deterministic : {false, true}) {
+    const std::vector<Variable> variables = {managed("dense", 7), managed("rows", 60, 5)};
+    GroupWorld world({0, 0, 0, 0, 1, 1, 1, 1}, variables, {.deterministic = deterministic}, {},
+                     {0, 0, 1, 1, 0, 0, 0, 0});
+    ASSERT_TRUE(world.build().ok());
+    EXPECT_EQ(world[1].group.topology().domains, deterministic ? 1u : 2u);
+    EXPECT_EQ(world[4].group.topology().domains, 1u) << "another host's";
+    const auto reserved = [&](uint32_t rank) {
+      return world[rank].group.runtime(1).exchange->arena().used_bytes();
+    };
+    EXPECT_EQ(reserved(0) > reserved(4), !deterministic);
+  }
+}
+
 // What is there stays where it is, and its steps open; what is new opens with the next ones.
 TEST(Group, VariablesAreAddedToThoseThatAreThere) {
   GroupWorld world({0, 0, 1}, each_kind());

@@ -54,10 +54,11 @@ class GroupWorld {
     Migration migration;
   };
 
-  // Without slots every rank owns alike.
+  // Without slots every rank owns alike; without domains of memory each host has one.
   GroupWorld(const std::vector<uint32_t>& hosts, std::vector<Variable> variables,
-             const GroupOptions& options = {}, const SlotMap& slots = {})
-      : view_(first_view(host_map(hosts), 1, slots)),
+             const GroupOptions& options = {}, const SlotMap& slots = {},
+             const std::vector<uint32_t>& domains = {})
+      : view_(first_view(with_domains(host_map(hosts), domains), 1, slots)),
         variables_(std::move(variables)),
         network_(static_cast<uint32_t>(hosts.size()), hosts.size()) {
     for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
@@ -87,6 +88,13 @@ class GroupWorld {
   SectionNetwork& network() { return network_; }
 
  private:
+  static HostMap with_domains(HostMap hosts, const std::vector<uint32_t>& domains) {
+    std::vector<NearMemory> places;
+    for (const uint32_t domain : domains) places.push_back({.node = domain});
+    if (!places.empty()) set_domains(&hosts, places);
+    return hosts;
+  }
+
   const View view_;
   const std::vector<Variable> variables_;
   SectionNetwork network_;

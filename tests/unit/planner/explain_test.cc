@@ -295,6 +295,30 @@ TEST(Explain, Table) {
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3 + 4 + 2 + 4);
 }
 
+// Given rows that are summed in domains of memory first, expect that said of the methods that do.
+TEST(Explain, DomainsAreSaid) {
+  VariableFacts facts = embedding();
+  TopologyFacts topology = kExplained;
+  topology.domains = 2;
+  const auto variable_of = [&](bool settled) {
+    return explained({facts}, PARALLAX_PLAN_AUTO, settled, topology)["variables"][0];
+  };
+  const Json variable = variable_of(true);
+  EXPECT_EQ(variable["method"], "push_pull");
+  EXPECT_EQ(variable["domains"], 2);
+  const auto why = variable["why"].get<std::string>();
+  EXPECT_NE(why.find("; rows are summed within each of 2 domains of memory first"),
+            std::string::npos)
+      << why;
+  facts.managed = false;
+  const Json held = variable_of(false);
+  EXPECT_EQ(held["method"], "allgatherv") << "which sums in one order";
+  EXPECT_FALSE(held.contains("domains"));
+  topology.domains = 1;
+  facts.managed = true;
+  EXPECT_FALSE(variable_of(true).contains("domains"));
+}
+
 // Given a ceiling, expect chunks and bytes in numbers and in words, and no way that keeps it not.
 TEST(Explain, CeilingsTellTheirChunks) {
   VariableFacts facts = embedding();

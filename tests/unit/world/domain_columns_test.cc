@@ -105,8 +105,8 @@ TEST(DomainColumns, WhereNoneHasSeveralRanksNobodySums) {
 // two NUMA nodes of four PUs.
 HostMap bound_ranks(uint32_t packages, uint32_t ranks) {
   Topology machine;
-  const std::string xml = testkit::XmlWriter::write(
-      {.packages = packages, .nodes_per_package = 2, .pus_per_node = 4});
+  const std::string xml =
+      testkit::XmlWriter::write({.packages = packages, .nodes_per_package = 2, .pus_per_node = 4});
   EXPECT_TRUE(discover({.hwloc_xml = xml, .devices = false}, &machine).ok());
   HostMap map = testkit::host_map(Ranks(ranks));
   std::vector<NearMemory> places;
