@@ -10,7 +10,7 @@
 //
 // Rows (row_exchange.h): ways differ in two legs.
 //   leg 1  every rank -> the leader of the column, inside the host        (all of them; of other
-//          domains of memory than the leader's by a rank of each: world/domain_columns.h)
+//          NUMA nodes than the leader's by a rank of each: world/domain_columns.h)
 //   leg 2  leader -> the owner, or the leaders of its column on all hosts
 //   leg 3  owner -> the leaders of its column on all hosts, or nobody
 //   leg 4  leader -> every rank of its host                               (unless nobody)

@@ -12,17 +12,22 @@ namespace parallax {
 void ColumnSum::lay_out(Arena& arena, const Variable& variable, const Shape& shape) {
   variable_ = &variable;
   column_ = shape.column;
-  given_ = shape.given;
+  givers_ = shape.givers;
+  rows_stay_ = shape.rows_stay;
   const ExchangeOptions& options = variable.options;
   const uint64_t column_rows = variable.row_columns.rows_of(column_);
-  const auto locals = static_cast<uint32_t>(variable.columns.locals().size());
-  sources_ = arena.take<Source>(locals);
+  uint64_t ranks = variable.columns.locals().size();
+  sources_ = arena.take<Source>(givers_ == nullptr ? ranks : givers_->ranks.size());
   std::vector<uint64_t> rows_max_of;
-  for (const uint32_t ranks : given_) {
-    rows_max_of.push_back(std::min(column_rows, options.rows_max * ranks));
+  if (givers_ != nullptr) {
+    ranks = 0;
+    for (const uint32_t rows_of : givers_->rows_of) {
+      rows_max_of.push_back(std::min(column_rows, options.rows_max * rows_of));
+      ranks += rows_of;
+    }
   }
-  rows_.lay_out(arena, {.sources = locals,
-                        .rows_max = std::min(column_rows, options.rows_max * locals),
+  rows_.lay_out(arena, {.sources = static_cast<uint32_t>(sources_.size()),
+                        .rows_max = std::min(column_rows, options.rows_max * ranks),
                         .source_rows_max = std::min(column_rows, options.rows_max),
                         .rows_max_of = std::move(rows_max_of),
                         .row_elements = static_cast<uint32_t>(variable.partition.row_elements()),
@@ -40,11 +45,12 @@ void ColumnSum::open(uint64_t step) {
   std::fill(sources_.begin(), sources_.end(), Source{});
   missing_ = static_cast<uint32_t>(sources_.size());
   reading_ = read_ = 0;
-  for (uint32_t source = 0; source < given_.size(); ++source) {
-    if (given_[source] > 0) continue;
-    came(source, Came::kAll);
-    rows_.end(source);
-  }
+}
+
+uint32_t ColumnSum::find_giver(uint32_t rank) const {
+  const auto found = std::lower_bound(givers_->ranks.begin(), givers_->ranks.end(), rank);
+  if (found == givers_->ranks.end() || *found != rank) return kNoSource;
+  return static_cast<uint32_t>(found - givers_->ranks.begin());
 }
 
 // ---- what ranks give
@@ -59,21 +65,22 @@ bool ColumnSum::take_note(uint32_t source, const StagedNote& note) {
 }
 
 void ColumnSum::give(const StagedNote& note, const StagedRows& there) {
-  const uint32_t source = variable_->columns.local();
+  const uint32_t source = source_of(variable_->columns.rank());
   PARALLAX_CHECK(sources_[source].came == Came::kNothing && take_note(source, note));
   own_ = there;
   contributed_ = true;
 }
 
 void ColumnSum::promise(uint32_t rows) {
-  PARALLAX_CHECK(rows_.spend(variable_->columns.local(), rows));
+  PARALLAX_CHECK(rows_.spend(source_of(variable_->columns.rank()), rows));
   given_rows_ = rows;
 }
 
 void ColumnSum::end_promised() {
   contributed_ = true;
-  came(variable_->columns.local(), Came::kAll);
-  rows_.end(variable_->columns.local());
+  const uint32_t source = source_of(variable_->columns.rank());
+  came(source, Came::kAll);
+  rows_.end(source);
 }
 
 bool ColumnSum::on_section(uint32_t from, const Section& section) {
@@ -84,9 +91,9 @@ bool ColumnSum::on_section(uint32_t from, const Section& section) {
 
 bool ColumnSum::on_note(uint32_t from, const Section& section) {
   StagedNote note;
-  const uint32_t source = variable_->columns.local_of(from);
+  const uint32_t source = source_of(from);
   if (section.payload.size() != sizeof note || section.header.count != sizeof note ||
-      (section.header.flags & kSectionLast) == 0 || given_by(source) != 1) {
+      (section.header.flags & kSectionLast) == 0 || !gives_own(source)) {
     return false;
   }
   std::memcpy(&note, section.payload.data(), sizeof note);
@@ -102,10 +109,10 @@ bool ColumnSum::on_rows(uint32_t from, const Section& section) {
     return variable_->row_columns.of(row_key) == column_;
   };
   if (!row_keys_fit(variable_->partition, section, mine)) return false;
-  const uint32_t source = variable_->columns.local_of(from);
+  const uint32_t source = source_of(from);
   if (!rows_.add(source, header.count, section.payload)) return false;
   // Who gives several ranks' rows has counted each of theirs.
-  if (given_by(source) == 1) given_rows_ += header.count;
+  if (gives_own(source)) given_rows_ += header.count;
   if ((header.flags & kSectionLast) == 0) return true;
   contributed_ |= (header.flags & kSectionContributed) != 0;
   came(source, Came::kAll);
@@ -115,17 +122,16 @@ bool ColumnSum::on_rows(uint32_t from, const Section& section) {
 
 // Of who gives several ranks' rows that is not said by its own end.
 void ColumnSum::end(uint32_t rank) {
-  const uint32_t source = variable_->columns.local_of(rank);
-  if (!awaits(rank) || given_by(source) != 1) return;
+  const uint32_t source = source_of(rank);
+  if (!awaits(rank) || !gives_own(source)) return;
   came(source, Came::kAll);
   rows_.end(source);
 }
 
 void ColumnSum::add_missing(MissingRanks* missing) const {
-  for (const uint32_t rank : variable_->columns.locals()) {
-    if (!awaits(rank)) continue;
-    const bool gives_own = given_by(variable_->columns.local_of(rank)) == 1;
-    (gives_own ? missing->to_give : missing->to_return).push_back(rank);
+  for (uint32_t source = 0; source < sources_.size(); ++source) {
+    if (sources_[source].came != Came::kNothing) continue;
+    (gives_own(source) ? missing->to_give : missing->to_return).push_back(rank_of(source));
   }
 }
 
@@ -144,9 +150,8 @@ bool ColumnSum::read_if_all_came() {
 ColumnSum::Turn ColumnSum::read(uint64_t* left_bytes) {
   // Rows of turns before this one lie where they lay, and are added to: all of them must be there
   // still. Nothing is unmapped within a turn.
-  const ExchangeOptions& options = variable_->options;
-  const bool stay = options.rows_stay && options.staging != nullptr;
-  if (stay && !options.staging->readable(step_)) return Turn::kGone;
+  const HostStaging* const staging = variable_->options.staging;
+  if (rows_stay_ && staging != nullptr && !staging->readable(step_)) return Turn::kGone;
   for (; reading_ < sources_.size(); ++reading_, read_ = 0) {
     if (sources_[reading_].came != Came::kNote) continue;
     const Turn turn = read_source(left_bytes);
@@ -159,7 +164,7 @@ ColumnSum::Turn ColumnSum::read(uint64_t* left_bytes) {
 ColumnSum::Turn ColumnSum::read_source(uint64_t* left_bytes) {
   const StagedNote& note = sources_[reading_].note;
   if (note.count == 0) return Turn::kDone;
-  const uint32_t rank = variable_->columns.locals()[reading_];
+  const uint32_t rank = rank_of(reading_);
   const bool own = rank == variable_->columns.rank();
   Lending& lending = variable_->lending;
   StagedRows there = own_;

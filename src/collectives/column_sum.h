@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ColumnSum: the rows of one column that ranks of a host give in a step, summed at one of them: all
-// of them at the column's leader; or, on a host of several domains of memory, those of each domain
-// at one of its ranks, who gives that sum to the leader (world/domain_columns.h).
+// of them at the column's leader; or, on a host of several NUMA nodes, those of each node at one of
+// its ranks, who gives that sum to the leader (world/domain_columns.h).
 //
 // Rows come in messages and are added as they do; or a note comes that tells where they lie
 // (staged_notes.h), which is read once all ranks that give have given or ended the step, in the
@@ -14,7 +14,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <vector>
 
@@ -26,22 +25,10 @@
 #include "message/lending.h"
 #include "message/wire.h"
 #include "variable/partition.h"
+#include "world/domain_columns.h"
 #include "world/patterns.h"
 
 namespace parallax {
-
-// True if a section holds `count` rows, or row keys, that all exist and belong there.
-template <typename Belongs>
-bool row_keys_fit(const Partition& partition, const Section& section, Belongs belongs) {
-  if (section.payload.size() < sizeof(uint32_t) * section.header.count) return false;
-  for (uint32_t i = 0; i < section.header.count; ++i) {
-    uint32_t row_key;
-    // By memcpy: messages promise no alignment.
-    std::memcpy(&row_key, section.payload.data() + i * sizeof row_key, sizeof row_key);
-    if (row_key >= partition.rows() || !belongs(row_key)) return false;
-  }
-  return true;
-}
 
 class ColumnSum {
  public:
@@ -58,9 +45,8 @@ class ColumnSum {
   };
   struct Shape {
     uint32_t column = 0;
-    // By rank of the host, how many ranks' rows it gives; 0: it gives none. Empty: each its own.
-    std::span<const uint32_t> given = {};
-    bool rows_stay = false;  // as RowAccumulatorOptions has it
+    const RowGivers* givers = nullptr;  // outlives it; null: each rank of the host gives its own
+    bool rows_stay = false;             // as RowAccumulatorOptions has it
   };
   enum class Turn : uint8_t { kDone, kMore, kGone };
   // Read at once, as much as a message may bring.
@@ -71,7 +57,8 @@ class ColumnSum {
 
   // A rank of the host that is awaited still. Any other may send nothing.
   bool awaits(uint32_t rank) const {
-    return sources_[variable_->columns.local_of(rank)].came == Came::kNothing;
+    const uint32_t source = source_of(rank);
+    return source != kNoSource && sources_[source].came == Came::kNothing;
   }
   // False: not what that rank may send.
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);
@@ -110,7 +97,19 @@ class ColumnSum {
     StagedNote note;  // where it has come
   };
 
-  uint32_t given_by(uint32_t source) const { return given_.empty() ? 1 : given_[source]; }
+  static constexpr uint32_t kNoSource = UINT32_MAX;
+  // Of a rank of the host.
+  uint32_t source_of(uint32_t rank) const {
+    return givers_ == nullptr ? variable_->columns.local_of(rank) : find_giver(rank);
+  }
+  uint32_t find_giver(uint32_t rank) const;
+  uint32_t rank_of(uint32_t source) const {
+    return givers_ == nullptr ? variable_->columns.locals()[source] : givers_->ranks[source];
+  }
+  // It gives its own rows, not several ranks'.
+  bool gives_own(uint32_t source) const {
+    return givers_ == nullptr || givers_->rows_of[source] == 1;
+  }
   void came(uint32_t source, Came how) {
     sources_[source].came = how;
     --missing_;
@@ -125,14 +124,15 @@ class ColumnSum {
   RowAccumulator rows_;
   uint64_t step_ = 0;
   uint64_t given_rows_ = 0;
-  std::span<Source> sources_;  // by rank of the host
-  std::span<const uint32_t> given_;
+  std::span<Source> sources_;  // those that give, in the order of the ranks
+  const RowGivers* givers_ = nullptr;
   StagedRows own_;
   uint32_t column_ = 0;
   uint32_t missing_ = 0;  // of the sources
   uint32_t reading_ = 0;  // the source whose rows are read next, and which of them
   uint32_t read_ = 0;
   bool contributed_ = false;
+  bool rows_stay_ = false;
 };
 
 }  // namespace parallax

@@ -83,7 +83,7 @@ struct ExchangeOptions {
   Entries* entries = nullptr;
   // Of rows: where the ranks of the host read them, which outlives the exchange. Null: nowhere.
   HostStaging* staging = nullptr;
-  // Of rows: who sums those of a domain of memory first, which outlives the exchange; not where
+  // Of rows: who sums those of a NUMA node first, which outlives the exchange; not where
   // sums have an order. Null: nobody does.
   const DomainColumns* domains = nullptr;
   // Of rows: an index for all exchanges of the group, which outlives them. Null: each has its own.
@@ -202,7 +202,7 @@ inline void sort_and_unite(std::vector<uint32_t>& ranks) {
 struct ExchangeCounts {
   uint64_t touched_rows = 0;  // distinct rows that this rank's host contributed, as far as this
                               // rank leads them
-  uint64_t given_rows = 0;    // the same of each rank of the host, added up
+  uint64_t given_rows = 0;    // distinct rows of each rank that gives them to this one, added up
   uint64_t union_rows = 0;    // distinct rows of all hosts, each counted by one rank
 };
 

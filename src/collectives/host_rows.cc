@@ -93,6 +93,11 @@ uint64_t HostRows::sum_rows_max() const {
   return rows;
 }
 
+bool HostRows::summed(uint64_t step) const {
+  const auto& sums = step_buffer(step).of_domain;
+  return std::all_of(sums.begin(), sums.end(), [](const ColumnSum& sum) { return sum.complete(); });
+}
+
 MissingRanks HostRows::missing(uint64_t step) const {
   MissingRanks missing;
   const StepBuffer& buffer = step_buffer(step);
@@ -131,19 +136,18 @@ void HostRows::lay_out(Arena& arena) {
     PARALLAX_CHECK(buffer.block.empty() || buffer.block.size() >= needed_bytes);
     if (buffer.block.empty()) buffer.block = arena.take<std::byte>(needed_bytes);
     if (leads_) {
-      const auto given =
-          domains_ == nullptr ? std::span<const uint32_t>() : domains_->given_to_leader();
-      buffer.own.lay_out(
-          arena, variable_,
-          {.column = columns_.my_column(), .given = given, .rows_stay = options_.rows_stay});
+      buffer.own.lay_out(arena, variable_,
+                         {.column = columns_.my_column(),
+                          .givers = domains_ == nullptr ? nullptr : &domains_->to_leader(),
+                          .rows_stay = options_.rows_stay});
     }
     if (domains_ == nullptr) continue;
     buffer.of_domain.clear();
     for (const uint32_t column : active_columns_) {
       const std::vector<uint32_t>& summed = domains_->summed();
       if (!std::binary_search(summed.begin(), summed.end(), column)) continue;
-      buffer.of_domain.emplace_back().lay_out(
-          arena, variable_, {.column = column, .given = domains_->given_in_domain()});
+      buffer.of_domain.emplace_back().lay_out(arena, variable_,
+                                              {.column = column, .givers = &domains_->in_domain()});
     }
   }
 }
@@ -368,34 +372,27 @@ void HostRows::send_sum(const ColumnSum& sum) {
 
 // ---- rows that are read where they lie
 
-// The older of both steps first.
+// The older of both steps first, and of each what goes to others.
 bool HostRows::read_lent() {
   uint64_t left_bytes = kTurnBytes;
   bool more = false;
+  const auto is_read = [&](ColumnSum& sum) {
+    if (!sum.all_came() || sum.complete()) return false;
+    const Turn turn = sum.read(&left_bytes);
+    more |= turn == Turn::kMore;
+    return turn == Turn::kDone;
+  };
   const bool swapped = step_buffers_[0].step > step_buffers_[1].step;
   for (const size_t i : {swapped ? 1 : 0, swapped ? 0 : 1}) {
     StepBuffer& buffer = step_buffers_[i];
     if (is_alone_ && !buffer.own.complete() && buffer.arrival.joined < buffer.arrival.ready) {
       more |= join_ready(buffer, &left_bytes) == Turn::kMore;
     }
-    more |= read_sums(buffer, &left_bytes);
+    for (ColumnSum& sum : buffer.of_domain) {
+      if (is_read(sum)) send_sum(sum);
+    }
+    if (leads_ && is_read(buffer.own)) user_.on_host_sum(buffer.step);
   }
-  return more;
-}
-
-// Of what goes to others first. True: there is more.
-bool HostRows::read_sums(StepBuffer& buffer, uint64_t* left_bytes) {
-  bool more = false;
-  const auto read = [&](ColumnSum& sum) {
-    if (!sum.all_came() || sum.complete()) return false;
-    const Turn turn = sum.read(left_bytes);
-    more |= turn == Turn::kMore;
-    return turn == Turn::kDone;
-  };
-  for (ColumnSum& sum : buffer.of_domain) {
-    if (read(sum)) send_sum(sum);
-  }
-  if (leads_ && read(buffer.own)) user_.on_host_sum(buffer.step);
   return more;
 }
 

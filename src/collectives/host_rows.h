@@ -2,14 +2,14 @@
 // HostRows: a variable's rows inside one host. Each rank coalesces its slice into a block of
 // memory, its rows grouped by column; the leader of a column sums the rows of its host that belong
 // there (column_sum.h). The first leg of every exchange of rows, whatever follows. Where ranks lie
-// in several domains of memory, and sums need no order, those of a domain are summed in it before
-// they go to leaders of others (world/domain_columns.h).
+// in several NUMA nodes, and sums need no order, those of a node are summed in it before they go to
+// leaders in others (world/domain_columns.h).
 //
 // Who sums rows and has the block mapped (host_staging.h) is told where it lies, in a note; any
 // other is sent its rows out of the block; this rank itself is given them without a message. Where
 // `rows_stay` of the options, a row that one rank alone gave is not even copied: the leader's sum
 // names the place where it lies in that rank's block, as it does of all rows where the rank is
-// alone on its host. What is summed for a domain is copied: it is sent, and who has given it may be
+// alone on its host. What is summed for a node is copied: it is sent, and who has given it may be
 // gone by then.
 //
 // Values that are still on their way (Contribution::arriving) are coalesced as they come. Where
@@ -86,6 +86,8 @@ class HostRows final : private LentReader {
   bool contributed(uint64_t step) const { return step_buffer(step).own.contributed(); }
   // Only where leads(). Complete: every rank of the host has sent all or ended the step.
   const RowAccumulator& sum(uint64_t step) const { return step_buffer(step).own.rows(); }
+  // What is summed here for leaders in other domains is all here, and on its way to them.
+  bool summed(uint64_t step) const;
   // Distinct rows of each rank that gives this one its own, added up: over the host, of each rank.
   uint64_t given_rows(uint64_t step) const;
   // Ranks of the host that have not given all; else those that sum a domain and have not sent it.
@@ -156,7 +158,6 @@ class HostRows final : private LentReader {
   void go_on(ColumnSum& sum);
   void send_sum(const ColumnSum& sum);
   bool read_lent() override;
-  bool read_sums(StepBuffer& buffer, uint64_t* left_bytes);
   // Calls visit(sum) for each that is made here.
   template <typename Visit>
   void each_sum(StepBuffer& buffer, Visit visit) {

@@ -103,6 +103,7 @@ void MadeDense::scatter(uint64_t step) {
 ExchangeState MadeDense::state(uint64_t step) const {
   ExchangeState state = dense_.state(step);
   state.contributed = host_rows_.sendable(step);
+  state.reduced = state.reduced && host_rows_.summed(step);
   return state;
 }
 

@@ -37,18 +37,17 @@ class Measure {
     options_.scratch = nullptr;
     // Ranks of one place in hosts of one size need the same, if they own as much, and sum as many
     // ranks' rows for their domains.
-    using Given = std::vector<uint32_t>;
-    std::set<std::tuple<size_t, uint32_t, uint64_t, uint64_t, Given, Given>> kinds;
+    using Numbers = std::vector<uint32_t>;
+    std::set<std::tuple<size_t, uint32_t, uint64_t, uint64_t, Numbers, size_t, Numbers>> kinds;
     const HostMap& map = columns.map();
     for (uint32_t rank = 0; rank < columns.world(); ++rank) {
       const size_t locals = map.ranks_of[map.host_of[rank]].size();
       auto kind = std::make_unique<Kind>(map, rank);
-      const auto to_leader = kind->domains.given_to_leader();
       const bool is_new =
           kinds
               .insert({locals, map.local_of[rank], partition.rows_owned(rank),
-                       partition.range_of(rank).count, Given(to_leader.begin(), to_leader.end()),
-                       kind->domains.summed()})
+                       partition.range_of(rank).count, kind->domains.to_leader().rows_of,
+                       kind->domains.in_domain().ranks.size(), kind->domains.summed()})
               .second;
       if (is_new) kinds_.push_back(std::move(kind));
     }

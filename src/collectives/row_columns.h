@@ -1,15 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // RowColumns: which column a row of a variable belongs to: that of its owner, by hash, or by ranges
-// of row keys, where rows are made dense. A view; its references outlive it. Any thread.
+// of row keys, where rows are made dense. And whether the row keys that come in a section are of
+// rows that there are, and belong there. A view; its references outlive it. Any thread.
 #ifndef PARALLAX_COLLECTIVES_ROW_COLUMNS_H_
 #define PARALLAX_COLLECTIVES_ROW_COLUMNS_H_
 
 #include <cstdint>
+#include <cstring>
 
+#include "message/wire.h"
 #include "variable/partition.h"
 #include "world/patterns.h"
 
 namespace parallax {
+
+// True if a section holds `count` rows, or row keys, that all exist and belong there.
+template <typename Belongs>
+bool row_keys_fit(const Partition& partition, const Section& section, Belongs belongs) {
+  if (section.payload.size() < sizeof(uint32_t) * section.header.count) return false;
+  for (uint32_t i = 0; i < section.header.count; ++i) {
+    uint32_t row_key;
+    // By memcpy: messages promise no alignment.
+    std::memcpy(&row_key, section.payload.data() + i * sizeof row_key, sizeof row_key);
+    if (row_key >= partition.rows() || !belongs(row_key)) return false;
+  }
+  return true;
+}
 
 class RowColumns {
  public:

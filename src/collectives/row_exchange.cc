@@ -281,16 +281,16 @@ void RowExchange::return_if_complete(StepBuffer& buffer) {
 
 ExchangeState RowExchange::state(uint64_t step) const {
   const StepBuffer& buffer = step_buffer(step);
-  return {
-      .contributed = host_rows_.sendable(step),
-      .reduced = (!reduces_ || total(buffer).complete()) && (!census_ || census_->answered(step)),
-      .delivered = returned_.delivered(step)};
+  return {.contributed = host_rows_.sendable(step),
+          .reduced = (!reduces_ || total(buffer).complete()) && host_rows_.summed(step) &&
+                     (!census_ || census_->answered(step)),
+          .delivered = returned_.delivered(step)};
 }
 
 MissingRanks RowExchange::missing(uint64_t step) const {
   const StepBuffer& buffer = step_buffer(step);
   MissingRanks missing = host_rows_.missing(step);
-  add_late_hosts(buffer, &missing.to_give);
+  add_late_hosts(buffer, &missing);
   if (!missing.to_give.empty()) missing.to_return.clear();
   if (missing.empty()) missing.to_tell = missing_to_tell(buffer);
   // The way back waits for the way there: who is late with that is not to blame for this.
@@ -301,13 +301,13 @@ MissingRanks RowExchange::missing(uint64_t step) const {
   return missing;
 }
 
-void RowExchange::add_late_hosts(const StepBuffer& buffer, std::vector<uint32_t>* late) const {
+void RowExchange::add_late_hosts(const StepBuffer& buffer, MissingRanks* missing) const {
   // Before the answer it is not known which of the sources have anything to send.
   if (census_ && !census_->answered(buffer.step)) return;
   for (uint32_t source = 0; source < sources_.size(); ++source) {
-    // Of its own host it is known whose rows are not here.
-    const bool waits = sources_[source] == columns_.rank() && !buffer.forwarded;
-    if (!buffer.total.ended(source) && !waits) late->push_back(sources_[source]);
+    // Of its own host it may be known who is to sum them.
+    const bool waits = sources_[source] == columns_.rank() && !missing->to_return.empty();
+    if (!buffer.total.ended(source) && !waits) missing->to_give.push_back(sources_[source]);
   }
 }
 

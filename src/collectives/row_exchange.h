@@ -100,7 +100,7 @@ class RowExchange final : public Exchange, private HostRows::User {
   void take_answer(StepBuffer& buffer);
   void return_if_complete(StepBuffer& buffer);
   Send new_send(const StepBuffer& buffer) const;
-  void add_late_hosts(const StepBuffer& buffer, std::vector<uint32_t>* late) const;
+  void add_late_hosts(const StepBuffer& buffer, MissingRanks* missing) const;
   std::vector<uint32_t> missing_to_tell(const StepBuffer& buffer) const;
 
   const Columns& columns_;

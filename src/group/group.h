@@ -169,7 +169,7 @@ class Group {
   GroupOptions options_;
   const View view_;
   const Columns columns_;
-  const DomainColumns domains_;  // who sums rows of a domain of memory first
+  const DomainColumns domains_;  // who sums rows of a NUMA node first
   Outbox& outbox_;
   const std::unique_ptr<ComputeShare> compute_;
   const std::unique_ptr<AlgorithmChoice> algorithms_;

@@ -86,7 +86,7 @@ std::string why_of_domains(const VariableFacts& facts, const TopologyFacts& topo
                            const VariablePlan& plan) {
   if (!sums_in_domains(facts, topology, plan)) return "";
   return "; rows are summed within each of " + std::to_string(topology.domains) +
-         " domains of memory first";
+         " NUMA nodes first";
 }
 
 Json variable_json(const VariableFacts& facts, const TopologyFacts& topology,

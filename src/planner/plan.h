@@ -135,7 +135,8 @@ struct TopologyFacts {
   uint32_t ranks = 1;        // >= hosts
   CostConstants costs = {};  // that algorithms are chosen by, and methods of rows
   RowCodingMode row_coding = RowCodingMode::kAuto;
-  // Of memory on this rank's host: within each rows are summed first, unless in order; 1: nowhere.
+  // NUMA nodes of this rank's host, in each of which rows are summed first, unless in order; 1: in
+  // none.
   uint32_t domains = 1;
 };
 

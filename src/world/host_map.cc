@@ -79,14 +79,17 @@ std::vector<uint32_t> number_domains(const std::vector<uint32_t>& ranks,
 
 void set_domains(HostMap* hosts, std::span<const NearMemory> places) {
   std::vector<uint32_t> domain_of(hosts->host_of.size());
+  std::vector<uint8_t> are_nodes;
   bool any = false;
   for (const std::vector<uint32_t>& ranks : hosts->ranks_of) {
     std::vector<uint32_t> numbers = number_domains(ranks, places, &NearMemory::node);
+    are_nodes.push_back(numbers.empty() ? 0 : 1);
     if (numbers.empty()) numbers = number_domains(ranks, places, &NearMemory::cache);
     for (size_t i = 0; i < numbers.size(); ++i) domain_of[ranks[i]] = numbers[i];
     any = any || !numbers.empty();
   }
   hosts->domain_of = any ? std::move(domain_of) : std::vector<uint32_t>();
+  hosts->domains_are_nodes = any ? std::move(are_nodes) : std::vector<uint8_t>();
 }
 
 uint32_t domain_count(const HostMap& hosts, uint32_t host) {
@@ -113,7 +116,9 @@ HostMap part_of(const HostMap& hosts, std::span<const uint32_t> ranks) {
   for (const uint32_t rank : ranks) {
     names.push_back(hosts.names[hosts.host_of[rank]]);
     job_ranks.push_back(job_rank(hosts, rank));
-    if (!hosts.domain_of.empty()) places.push_back({.node = hosts.domain_of[rank]});
+    if (hosts.domain_of.empty()) continue;
+    const bool nodes = hosts.domains_are_nodes[hosts.host_of[rank]] != 0;
+    (nodes ? places.emplace_back().node : places.emplace_back().cache) = hosts.domain_of[rank];
   }
   HostMap part = map_hosts(names);
   if (!places.empty()) set_domains(&part, places);

@@ -33,6 +33,7 @@ struct HostMap {
   // Domains of memory (set_domains): by rank, which of those on its host it lies in, counted from
   // the lowest rank's. Empty: no host has more than one.
   SharedArray<uint32_t> domain_of;
+  SharedArray<uint8_t> domains_are_nodes;  // by host: of NUMA, else caches or one; empty likewise
   // Of a part of a job (part_of): by rank, what the whole job calls it. Empty: it is the whole.
   SharedArray<uint32_t> job_rank_of;
 

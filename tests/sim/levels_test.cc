@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host of eight domains of memory, of four ranks each, on the simulator: what crosses between
-// domains, of elements and of rows, and how long it takes, where ranks know their domains and where
-// they do not.
+// A host of eight domains of memory, of four ranks each, or of rows of four of eight, on the
+// simulator: what crosses between domains, of elements and of rows, and how long it takes, where
+// ranks know their domains and where they do not.
 #include <gtest/gtest.h>
 
 #include <string>

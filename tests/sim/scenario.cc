@@ -126,7 +126,7 @@ void draw_ceilings(uint64_t seed, Scenario* scenario) {
   const uint64_t world = scenario->world;
   for (parallax_variable_t& variable : scenario->variables) {
     if (variable.rule != PARALLAX_RULE_NONE || variable.rows_max == 0) continue;
-    const uint64_t bytes = world * (world + 8) * (4 * variable.row_elements + 40) + 8192;
+    const uint64_t bytes = world * (world + 16) * (4 * variable.row_elements + 40) + 8192;
     if (random.chance(60)) variable.exchange_bytes_max = bytes * (1 + random.below(2));
   }
 }

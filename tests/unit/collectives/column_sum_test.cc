@@ -35,11 +35,12 @@ Candidate rows_by(Method method) {
 
 // Six ranks in two domains, by a seed by which three lie in each.
 constexpr uint32_t kRanks = 6;
-Setting in_domains(bool ordered, bool staged) {
+Setting in_domains(bool ordered, bool staged, const Shape& shape = {24, 3, 24}) {
   Setting setting = {.hosts = std::vector<uint32_t>(kRanks),
-                     .shape = {24, 3, 24},
+                     .shape = shape,
                      .ordered = ordered,
                      .variable = 3,
+                     .message_bytes_max = 65536,
                      .seed = 38,
                      .lends = false,
                      .staged = staged,
@@ -123,6 +124,75 @@ TEST(ColumnSum, OfAnotherDomainWhoSumsItIsWaitedFor) {
   world.end(kLate, 1);
   world.run();
   check_step(world, rows_by(Method::kPushPull), 1, gifts);
+}
+
+// Given so much that a domain's rows are read in turns, and in one turn of two steps, expect every
+// sum; and what is counted of a step counted by the time that it is said to be summed.
+TEST(ColumnSum, ADomainsRowsAreReadInTurns) {
+  const Candidate candidate = rows_by(Method::kPushPull);
+  ExchangeWorld world(candidate, in_domains(false, true, {64, 12000, 24}));
+  std::vector<Contributions> gifts;
+  for (const uint64_t step : {1u, 2u}) {
+    gifts.push_back(draw_contributions(world.setting(), {}, world.random()));
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      world.contribute(rank, step, gifts.back()[rank]);
+      world.end(rank, step);
+    }
+  }
+  std::vector<uint64_t> counted(kRanks, UINT64_MAX);
+  bool in_turns = false;
+  for (int i = 0; i < 200000; ++i) {
+    world.wander(1);
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      in_turns |= world.lending_of(rank).to_read();
+      if (counted[rank] != UINT64_MAX || !world.exchange(rank).state(1).reduced) continue;
+      counted[rank] = world.exchange(rank).counts(1).given_rows;
+    }
+  }
+  world.run();
+  EXPECT_TRUE(in_turns);
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(counted[rank], world.exchange(rank).counts(1).given_rows) << "rank " << rank;
+  }
+  check_step(world, candidate, 1, gifts[0]);
+  check_step(world, candidate, 2, gifts[1]);
+}
+
+// Given a rank whose rows another sums for their domain, and whose memory is gone before they are
+// read, or has a row key that is none, expect nothing summed where they belong, and blame for the
+// latter alone.
+TEST(ColumnSum, OfADomainWhoIsGoneIsNotRead) {
+  constexpr uint32_t kSums = 0, kGives = 3, kLast = 4, kLeads = 1;
+  const Candidate candidate = rows_by(Method::kPushPull);
+  for (const bool gone : {true, false}) {
+    ExchangeWorld world(candidate, in_domains(false, true));
+    ASSERT_EQ(domain_of(world, kSums), domain_of(world, kGives));
+    ASSERT_EQ(domain_of(world, kSums), domain_of(world, kLast));
+    ASSERT_NE(domain_of(world, kSums), domain_of(world, kLeads));
+    StagedNote note;
+    world.tap([&](const Parcel& parcel) {
+      if (parcel.from != kGives || parcel.to != kSums || parcel.header.first >> 32 != kLeads ||
+          parcel.header.kind != SectionKind::kLocalReduce) {
+        return;
+      }
+      std::memcpy(&note, parcel.payload().data(), sizeof note);
+    });
+    const Contributions gifts = draw_contributions(world.setting(), {}, world.random());
+    all_give(world, gifts, kLast);
+    ASSERT_GT(note.count, 0u);
+    if (gone) {
+      world.unmap(kSums, kGives);
+    } else {
+      const size_t at = note.rows * 3 * sizeof(float) + note.first * sizeof(uint32_t);
+      std::memset(world.staged_of(kGives, 1).data() + at, 0xff, sizeof(uint32_t));
+    }
+    world.contribute(kLast, 1, gifts[kLast]);
+    world.end(kLast, 1);
+    world.run();
+    EXPECT_FALSE(world.exchange(kSums).state(1).reduced);
+    EXPECT_FALSE(world.exchange(kLeads).state(1).reduced);
+    EXPECT_EQ(world.misfits(), gone ? std::vector<uint32_t>() : std::vector<uint32_t>{kGives});
+  }
 }
 
 // Given a note in place of a domain's sum, rows of one of a domain whom another sums for, or of a

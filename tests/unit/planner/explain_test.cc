@@ -307,8 +307,7 @@ TEST(Explain, DomainsAreSaid) {
   EXPECT_EQ(variable["method"], "push_pull");
   EXPECT_EQ(variable["domains"], 2);
   const auto why = variable["why"].get<std::string>();
-  EXPECT_NE(why.find("; rows are summed within each of 2 domains of memory first"),
-            std::string::npos)
+  EXPECT_NE(why.find("; rows are summed within each of 2 NUMA nodes first"), std::string::npos)
       << why;
   facts.managed = false;
   const Json held = variable_of(false);

@@ -48,19 +48,31 @@ uint32_t domain_of(const HostMap& map, uint32_t rank) {
   return map.domain_of.empty() ? 0 : map.domain_of[rank];
 }
 
+// How many ranks' rows of a column it gives its leader, or who sums for it.
+uint32_t rows_of(const RowGivers& givers, uint32_t rank) {
+  const auto found = std::find(givers.ranks.begin(), givers.ranks.end(), rank);
+  return found == givers.ranks.end() ? 0 : givers.rows_of[found - givers.ranks.begin()];
+}
+
 // Given any hosts, expect each leader to get the rows of every rank of its host once: of its own
-// domain from each itself, of another from one rank that has those of all its domain's.
+// domain from each itself, of another from one rank that has those of all its domain's. And nobody
+// to sum more than twice what it would if all ranks of the domain led.
 void expect_each_rank_counted(const HostMap& map, const std::vector<DomainColumns>& all) {
   for (uint32_t rank = 0; rank < map.host_of.size(); ++rank) {
     const Columns columns(map, rank);
     if (!columns.is_leader() || !all[rank].any()) continue;
-    const auto given = all[rank].given_to_leader();
-    ASSERT_EQ(given.size(), columns.locals().size());
-    EXPECT_EQ(std::accumulate(given.begin(), given.end(), 0u), columns.locals().size());
+    const RowGivers& givers = all[rank].to_leader();
+    ASSERT_EQ(givers.ranks.size(), givers.rows_of.size());
+    EXPECT_TRUE(std::is_sorted(givers.ranks.begin(), givers.ranks.end()));
+    EXPECT_EQ(std::accumulate(givers.rows_of.begin(), givers.rows_of.end(), 0u),
+              columns.locals().size());
+    const size_t of_domain = all[rank].in_domain().ranks.size();
+    const size_t elsewhere = columns.count() - 1;
+    EXPECT_LE(all[rank].summed().size(), 2 * (elsewhere / of_domain + 1)) << "ranks " << of_domain;
     const uint32_t column = columns.my_column();
     for (const uint32_t giver : columns.locals()) {
       const uint32_t taker = all[giver].taker(column);
-      const uint32_t ranks = given[columns.local_of(giver)];
+      const uint32_t ranks = rows_of(givers, giver);
       EXPECT_EQ(ranks == 1 ? taker == rank : taker != rank, true) << giver;
       if (taker == rank) continue;
       EXPECT_EQ(domain_of(map, taker), domain_of(map, giver));
@@ -69,7 +81,7 @@ void expect_each_rank_counted(const HostMap& map, const std::vector<DomainColumn
       // Who takes knows it, and expects all of the domain.
       const Ranks& summed = all[taker].summed();
       EXPECT_TRUE(std::binary_search(summed.begin(), summed.end(), column));
-      EXPECT_EQ(all[taker].given_in_domain()[columns.local_of(giver)], 1u);
+      EXPECT_EQ(rows_of(all[taker].in_domain(), giver), 1u);
       EXPECT_EQ(ranks > 1, taker == giver);
     }
   }
@@ -99,6 +111,40 @@ TEST(DomainColumns, WhereNoneHasSeveralRanksNobodySums) {
     }
   }
   EXPECT_TRUE(DomainColumns(Columns(testkit::map_of_domains({0, 0, 1}), 2)).any());
+}
+
+// Given a host of two nodes of eight ranks beside a smaller one, by which one rank of the second
+// node leads, expect it not to sum for all the others.
+TEST(DomainColumns, AFewLeadersDoNotSumForAll) {
+  Ranks hosts(16, 0);
+  hosts.insert(hosts.end(), 9, 1);
+  HostMap map = testkit::host_map(hosts);
+  std::vector<NearMemory> places;
+  for (uint32_t rank = 0; rank < hosts.size(); ++rank) places.push_back({.node = rank / 8 % 2});
+  set_domains(&map, places);
+  const std::vector<DomainColumns> all = all_of(map);
+  EXPECT_TRUE(all[0].any()) << "the first node sums what the other leads";
+  EXPECT_TRUE(all[8].summed().empty());
+  EXPECT_EQ(all[9].taker(0), 0u);
+  expect_each_rank_counted(map, all);
+}
+
+// Given domains that are caches of one node, expect nobody to sum, in a part of a job either.
+TEST(DomainColumns, CachesAreNoNodes) {
+  const Ranks domains = {0, 0, 1, 1};
+  for (const bool nodes : {false, true}) {
+    HostMap map = testkit::host_map(Ranks(4));
+    std::vector<NearMemory> places;
+    for (const uint32_t domain : domains) {
+      places.push_back({.node = nodes ? domain : 0, .cache = domain});
+    }
+    set_domains(&map, places);
+    ASSERT_EQ(domain_count(map, 0), 2u);
+    EXPECT_EQ(DomainColumns(Columns(map, 1)).any(), nodes);
+    const HostMap part = part_of(map, Ranks{3, 0, 1});
+    ASSERT_EQ(domain_count(part, 0), 2u);
+    EXPECT_EQ(DomainColumns(Columns(part, 1)).any(), nodes);
+  }
 }
 
 // The ranks of a host that are bound as the library does it, on a machine of so many packages of
@@ -135,7 +181,7 @@ TEST(DomainColumns, RowsAreSummedWithinANumaNode) {
       EXPECT_EQ(all[rank].taker(column) % 4, column % 4) << "a turn of its own";
     }
     EXPECT_EQ(all[rank].summed().size(), 3u);
-    const auto given = all[rank].given_to_leader();
+    const std::vector<uint32_t>& given = all[rank].to_leader().rows_of;
     EXPECT_EQ(std::count(given.begin(), given.end(), 4u), 3);
     EXPECT_EQ(std::count(given.begin(), given.end(), 1u), 4);
   }
