@@ -79,8 +79,9 @@ class FirstFailure {
   }
   // It is not, and requests have been told.
   void said() { unsaid_ = false; }
-  // When speaking() ends at the latest; kNever: nothing is due.
-  int64_t next_deadline_ns() const { return unsaid_ && !closed_ ? words_end_ns_ : kNever; }
+  // When speaking() ends at the latest, of a job that was closed meanwhile too; kNever: nothing is
+  // due.
+  int64_t next_deadline_ns() const { return unsaid_ ? words_end_ns_ : kNever; }
 
  private:
   void take(ToldFailure cause, parallax_status_t code, const std::string& who);

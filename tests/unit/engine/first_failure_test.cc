@@ -148,6 +148,9 @@ TEST(FirstFailure, SpeaksUntilTheNoticeHasLeft) {
   world.failure.abort(invalid("enough"));
   EXPECT_TRUE(world.failure.speaking());
   EXPECT_EQ(world.failure.next_deadline_ns(), FirstFailure::kLastWordsNs);
+  world.failure.close();
+  EXPECT_TRUE(world.failure.speaking());
+  EXPECT_EQ(world.failure.next_deadline_ns(), FirstFailure::kLastWordsNs) << "then it is looked at";
   world.network.settle();
   EXPECT_FALSE(world.failure.speaking());
   world.failure.said();
