@@ -230,8 +230,8 @@ class Exchange {
   virtual bool holds(uint64_t /*step*/) const { return false; }
   virtual bool settle(uint64_t /*step*/, bool /*stay*/) { return false; }
   // A rank of this host, or this one, ended the step: what it did not contribute is absent. Told to
-  // the leaders of its host and to itself, and of itself before anything that follows from it
-  // comes.
+  // the leaders of its host and to itself, so that whoever sums what others give is one; and of
+  // itself before anything that follows from it comes.
   virtual void end(uint32_t from, uint64_t step) = 0;
   // `from` is any rank of the world, the step is open. False: not what that rank may send now.
   [[nodiscard]] virtual bool on_section(uint32_t from, const Section& section) = 0;
