@@ -98,6 +98,7 @@ def parser_of():
     parser.add_argument("--slice-ms", type=float, default=400,
                         help="about how long a way's turn is (400)")
     parser.add_argument("--without", default="", help="ways to leave out, with commas")
+    parser.add_argument("--congestion", default="auto", help=netns.CONGESTION_HELP)
     parser.add_argument("--build", default=os.path.join(HERE, "../../build/release"))
     parser.add_argument("--out", default=os.path.join(HERE, "../out/cluster"),
                         help="results.json and charts go there (bench/out/cluster)")
@@ -183,6 +184,7 @@ def cluster_cells(options, hosts, ranks, mbit, namespaces):
                 for way in ways.values():
                     way["is_ours"] = way["by"] not in kinds.get("peer", ())
                 found.append({"hosts": hosts, "ranks": ranks, "mbit": mbit, "step": step.name,
+                              "congestion": namespaces.congestion,
                               "rounds": options.rounds, "compute_ms": options.compute_ms,
                               "rows": [vars(each) for each in rows[:4]], "ways": ways,
                               "absent": dict(absent, **NOT_HERE)})
@@ -213,8 +215,9 @@ def ratio_words(way, of):
 
 def show(cell):
     link = f"{cell['mbit']:g} Mbit/s" if cell["mbit"] else "unlimited"
-    print(f"{cell['step']}: {cell['hosts']} hosts of {cell['ranks']} ranks, {link}, "
-          f"{cell['compute_ms']:g} ms computed; medians of {cell['rounds']} rounds")
+    print(f"{cell['step']}: {cell['hosts']} hosts of {cell['ranks']} ranks, {link}, tcp by "
+          f"{cell['congestion']}, {cell['compute_ms']:g} ms computed; medians of "
+          f"{cell['rounds']} rounds")
     ours = [name for name in cell["ways"] if name.startswith("hybrid ")]
     lines = [["way", "ms", "low-high", "exposed", "MB", "/ formula", "bound ms", "ms / bound",
               "/ queue", *(f"/ {name}" for name in ours), "by"]]
@@ -268,7 +271,7 @@ def main():
     clusters = list(itertools.product(options.hosts, options.ranks, options.mbit))
     for at, (hosts, ranks, mbit) in enumerate(clusters):
         with contextlib.ExitStack() as stack:
-            namespaces = stack.enter_context(netns.Namespaces(hosts, mbit))
+            namespaces = stack.enter_context(netns.Namespaces(hosts, mbit, options.congestion))
             found += cluster_cells(options, hosts, ranks, mbit, namespaces)
             if options.loss and at == 0:
                 exchange_ms = tensorflow_ms(options, hosts, ranks, namespaces)

@@ -12,15 +12,21 @@ class NetworkError(Exception):
 
 
 DEVICE = "eth0"  # inside every host
+CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"
+CONGESTION_HELP = ("control of all that goes by TCP between hosts, as the kernel names it; system: "
+                   "the system's; auto: that, but reno where it is bbr, which leaves links idle "
+                   "between near hosts, whoever uses it (auto)")
 
 
 class Namespaces:
     """A context manager. Names carry the process id, so that several may run side by side.
 
-    `mbit`: what a link carries each way, in Mbit/s; None for as much as it can."""
+    `mbit`: what a link carries each way, in Mbit/s; None for as much as it can. `congestion`: see
+    CONGESTION_HELP; then what they have."""
 
-    def __init__(self, hosts, mbit=None):
+    def __init__(self, hosts, mbit=None, congestion="auto"):
         self.mbit = mbit
+        self.congestion = congestion
         self.tag = f"plx{os.getpid() % 1000000}"
         self.bridge = f"{self.tag}br"
         self.hosts = [f"{self.tag}h{i}" for i in range(hosts)]
@@ -74,6 +80,17 @@ class Namespaces:
             if self.mbit is not None:
                 self._limit(name, DEVICE)
                 self._limit(self.bridge, f"p{i}")
+        self._control_congestion()
+
+    def _control_congestion(self):
+        asked = self.congestion
+        inside = ["ip", "netns", "exec"]
+        self.congestion = self._run(inside + [self.hosts[0], "cat", CONGESTION]).strip()
+        if asked == "system" or (asked == "auto" and not self.congestion.startswith("bbr")):
+            return
+        self.congestion = "reno" if asked == "auto" else asked
+        for name in self.hosts:
+            self._run(inside + [name, "sh", "-c", 'echo "$0" > "$1"', self.congestion, CONGESTION])
 
     def _limit(self, inside, device):
         # The bucket holds 2 ms of the link: timers of the kernel are coarse.

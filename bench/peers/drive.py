@@ -92,6 +92,7 @@ def options_of(arguments):
     parser.add_argument("--slice-ms", type=float, default=40,
                         help="about how long a contender's turn is (40)")
     parser.add_argument("--without", default="", help="contenders to leave out, with commas")
+    parser.add_argument("--congestion", default="auto", help=netns.CONGESTION_HELP)
     parser.add_argument("--build", default=os.path.join(os.path.dirname(__file__),
                                                         "../../build/release"))
     parser.add_argument("--out", default=None, help="results.json and ratios.svg go there")
@@ -145,6 +146,7 @@ def write(options, setup, rows, absent):
     os.makedirs(options.out, exist_ok=True)
     with open(os.path.join(options.out, "results.json"), "w", encoding="utf-8") as file:
         json.dump({"ranks": options.ranks, "hosts": options.hosts, "mbit": options.mbit,
+                   "congestion": options.congestion if options.hosts > 1 else None,
                    "processors": os.cpu_count(), "machine": platform.machine(),
                    "dtype": options.dtype, "reduction": options.reduction,
                    "refill": options.refill, "rounds": options.rounds, "rows": rows,
@@ -172,8 +174,9 @@ def compare(options, setup):
             stop_all(contenders)
     link = f", {options.mbit:g} Mbit/s" if options.mbit else ""
     where = f"{options.hosts} hosts{link}, " if options.hosts > 1 else ""
+    way = f"tcp by {options.congestion}, " if options.hosts > 1 else ""
     what = "row ids" if setup.sparse else f"{options.reduction} of {options.dtype}"
-    print(f"{where}{ranks_words(options.ranks)} ranks a host, {what}; us, medians of "
+    print(f"{where}{ranks_words(options.ranks)} ranks a host, {way}{what}; us, medians of "
           f"{options.rounds} interleaved rounds; ratio: best peer / ours, all of the step")
     add_cliffs(rows)
     print_rows(rows)
@@ -194,7 +197,9 @@ def main():
     with contextlib.ExitStack() as stack:
         namespaces = None
         if options.hosts > 1:
-            namespaces = stack.enter_context(netns.Namespaces(options.hosts, options.mbit))
+            namespaces = stack.enter_context(
+                netns.Namespaces(options.hosts, options.mbit, options.congestion))
+            options.congestion = namespaces.congestion
         setup = Setup(os.path.abspath(options.build), steps, options.ranks, namespaces)
         if setup.sparse:
             refuse_too_large(setup, sparse_contenders(), options.without.split(","))

@@ -129,6 +129,15 @@ constexpr SettingRow kRows[] = {
      .help = "How long the kernel looks into the network device's queue by itself when a rank of "
              "transport tcp looks for messages (SO_BUSY_POLL), where the device can. More than "
              "net.core.busy_read takes CAP_NET_ADMIN."},
+    {.name = "tcp_congestion",
+     .type = SettingType::kText,
+     .standard = "auto",
+     .sources = kOutside,
+     .help =
+         "The algorithm of congestion control of transport tcp: system, the system's; auto, the "
+         "system's but between near ranks (round trips below 5 ms) where that is BBR, which "
+         "leaves links idle there: then cubic, or reno where cubic may not be had; or a name "
+         "that the kernel knows."},
     {.name = "rails",
      .type = SettingType::kText,
      .standard = "auto",

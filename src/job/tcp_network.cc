@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "rendezvous/secret.h"
 #include "rendezvous/unique_id.h"
+#include "transport/tcp/tcp_congestion.h"
 #include "transport/tcp/tcp_rails.h"
 #include "transport/tcp/tcp_transport.h"
 
@@ -107,6 +108,8 @@ Status make_tcp_network(const TcpNetworkRequest& request,
   options.net_device = request.device;
   options.own_address = settings.value("tcp_address").text;
   options.busy_poll_us = static_cast<uint32_t>(settings.value("tcp_busy_poll_us").number);
+  options.congestion = settings.value("tcp_congestion").text;
+  PARALLAX_RETURN_IF_ERROR(check_tcp_congestion(options.congestion));
   std::vector<std::string> more_devices;
   PARALLAX_RETURN_IF_ERROR(parse_tcp_rails(settings.value("tcp_rails").text, &more_devices));
   PARALLAX_RETURN_IF_ERROR(check_reach_of_all(options, more_devices, !secret.empty()));

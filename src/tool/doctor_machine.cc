@@ -25,6 +25,7 @@
 #include "tool/tool.h"
 #include "transport/shm/region.h"
 #include "transport/shm/shm_transport.h"
+#include "transport/tcp/tcp_congestion.h"
 
 namespace parallax::tool {
 
@@ -196,6 +197,10 @@ void check_address(const Interface& each, const std::string& address, Findings* 
 void check_tcp(const Settings& settings, Findings* findings) {
   const std::string& device = settings.value("net_device").text;
   if (is_rdma_device(device)) return;
+  const Status congestion = check_tcp_congestion(settings.value("tcp_congestion").text);
+  if (!congestion.ok()) {
+    return findings->fail("tcp", congestion.message(), "mend it (see tcp_congestion)");
+  }
   SocketAddress address;
   if (!choose_address(device, &address).ok()) return;  // net_device is a finding of its own
   const std::string file = settings.value("secret_file").text;

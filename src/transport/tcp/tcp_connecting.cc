@@ -18,6 +18,7 @@
 #include "base/tcp_socket.h"
 #include "base/version.h"
 #include "transport/tcp/tcp_closing.h"
+#include "transport/tcp/tcp_congestion.h"
 #include "transport/tcp/tcp_tags.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/tcp/tcp_wiring.h"
@@ -287,6 +288,7 @@ void TcpTransport::link(TcpPeer& peer, UniqueFd socket, const TcpHandshake& hand
   const auto timeout_ms = static_cast<unsigned>(
       std::clamp<int64_t>(lease_ms - lease_ms / kTimeoutsPerLease, 1, INT32_MAX));
   (void)setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+  set_tcp_congestion(socket, options_.congestion);
   const auto busy_poll_us = static_cast<int>(options_.busy_poll_us);
   if (busy_poll_us > 0 &&
       setsockopt(socket.get(), SOL_SOCKET, SO_BUSY_POLL, &busy_poll_us, sizeof busy_poll_us) != 0) {

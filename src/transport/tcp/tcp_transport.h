@@ -46,7 +46,8 @@ struct TcpOptions {
   std::string net_device = {};
   std::string own_address = {};  // "10.0.0.1", of that interface if it is given; empty: its first
   TcpPorts ports = {};
-  uint32_t busy_poll_us = 0;  // SO_BUSY_POLL of each connection; 0: as the system has it
+  uint32_t busy_poll_us = 0;        // SO_BUSY_POLL of each connection; 0: as the system has it
+  std::string congestion = "auto";  // checked: see tcp_congestion.h
   TcpSecurity security = TcpSecurity::kEncrypt;
   // From the job's secret; the same on every rank. Where there is none: any, the same everywhere,
   // and what keeps strangers out is the salt of the listening rank, which the rendezvous carries.

@@ -19,6 +19,7 @@
 #include "base/unique_fd.h"
 #include "support/environment_variable.h"
 #include "support/heard_lines.h"
+#include "transport/tcp/tcp_congestion.h"
 #include "unit/transport/tcp_world.h"
 
 namespace parallax {
@@ -134,6 +135,28 @@ TEST(TcpNetwork, SettingsAreTaken) {
   EXPECT_TRUE(network->description().ends_with("security authenticate"));
 }
 
+using TwoRanks = std::array<std::unique_ptr<NetworkTransport>, 2>;
+
+// Two ranks by the settings that the environment has, connected to each other.
+void open_two(TwoRanks* ranks) {
+  parallax_options_t options = {};
+  for (uint32_t& rank = options.rank; rank < ranks->size(); ++rank) {
+    ASSERT_TRUE(open_network(options, "lo", &(*ranks)[rank]).ok());
+  }
+  ASSERT_TRUE((*ranks)[0]->connect(1, (*ranks)[1]->address()).ok());
+  ASSERT_TRUE((*ranks)[1]->connect(0, (*ranks)[0]->address()).ok());
+  const int64_t deadline_ns = SteadyClock().now_ns() + 60'000 * kNanosecondsPerMillisecond;
+  const auto wire = [&](uint32_t rank) {
+    const uint32_t other = 1 - rank;
+    uint32_t missing = 0;
+    const Status wired = (*ranks)[rank]->wire({&other, 1}, deadline_ns, &missing);
+    EXPECT_TRUE(wired.ok()) << wired.message();
+  };
+  std::thread other(wire, 1);
+  wire(0);
+  other.join();
+}
+
 // The sockets of this process that look into their device's queue for so long.
 int busy_sockets(int microseconds) {
   int found = 0;
@@ -156,24 +179,35 @@ TEST(TcpNetwork, ConnectionsMayPoll) {
   const int before = busy_sockets(kMicroseconds);
   const testkit::EnvironmentVariable poll("PARALLAX_TCP_BUSY_POLL_US",
                                           std::to_string(kMicroseconds));
-  parallax_options_t options = {};
-  std::array<std::unique_ptr<NetworkTransport>, 2> ranks;
-  for (uint32_t& rank = options.rank; rank < ranks.size(); ++rank) {
-    ASSERT_TRUE(open_network(options, "lo", &ranks[rank]).ok());
-  }
-  ASSERT_TRUE(ranks[0]->connect(1, ranks[1]->address()).ok());
-  ASSERT_TRUE(ranks[1]->connect(0, ranks[0]->address()).ok());
-  const int64_t deadline_ns = SteadyClock().now_ns() + 60'000 * kNanosecondsPerMillisecond;
-  const auto wire = [&](uint32_t rank) {
-    const uint32_t other = 1 - rank;
-    uint32_t missing = 0;
-    const Status wired = ranks[rank]->wire({&other, 1}, deadline_ns, &missing);
-    EXPECT_TRUE(wired.ok()) << wired.message();
-  };
-  std::thread other(wire, 1);
-  wire(0);
-  other.join();
+  TwoRanks ranks;
+  ASSERT_NO_FATAL_FAILURE(open_two(&ranks));
   EXPECT_EQ(busy_sockets(kMicroseconds), before + 2);
+}
+
+// Given an algorithm of congestion control, expect both ends of a connection to have it; given
+// none, one that suits ranks which are near, whatever the system's is. One that there is not is
+// refused.
+TEST(TcpNetwork, ConnectionsHaveTheCongestionControlThatIsAskedFor) {
+  {
+    const testkit::EnvironmentVariable named("PARALLAX_TCP_CONGESTION", "reno");
+    TwoRanks ranks;
+    ASSERT_NO_FATAL_FAILURE(open_two(&ranks));
+    EXPECT_EQ(tcp_connections().size(), 2u);
+    for (const int each : tcp_connections()) EXPECT_EQ(congestion_of(each), "reno");
+  }
+  {
+    TwoRanks ranks;
+    ASSERT_NO_FATAL_FAILURE(open_two(&ranks));
+    EXPECT_EQ(tcp_connections().size(), 2u);
+    for (const int each : tcp_connections()) {
+      EXPECT_TRUE(suits_ranks(congestion_of(each), 0)) << congestion_of(each);
+    }
+  }
+  const testkit::EnvironmentVariable wrong("PARALLAX_TCP_CONGESTION", "renoo");
+  std::unique_ptr<NetworkTransport> network;
+  const Status refused = open_network({}, "lo", &network);
+  EXPECT_EQ(refused.code(), PARALLAX_INVALID);
+  EXPECT_EQ(refused.facts().field, "tcp_congestion");
 }
 
 // Given an address, expect it to be taken if the machine, and the interface if one is named, has

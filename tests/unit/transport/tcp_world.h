@@ -84,6 +84,14 @@ inline std::vector<int> tcp_connections() {
   return sockets;
 }
 
+// The algorithm of congestion control that a socket has.
+inline std::string congestion_of(int socket) {
+  char name[16] = {};
+  socklen_t bytes = sizeof name - 1;
+  EXPECT_EQ(::getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
+  return name;
+}
+
 using TcpRailRanks = std::vector<std::unique_ptr<TcpRails>>;
 
 // Not yet introduced; `rails` of each, all over loopback.
