@@ -14,8 +14,9 @@ namespace parallax {
 
 namespace {
 
-// What a call queues of its variables before it sends of that what can leave.
-constexpr uint64_t kQueuedBytesMax = 256 * 1024;
+// What a call queues of its variables before it sends of that what can leave, for each other rank:
+// some messages, of which the last one alone is not full.
+constexpr uint64_t kQueuedBytesOfAPeer = 256 * 1024;
 
 RowSlice rows_of(const PullSlice& slice) {
   return {slice.ids, slice.count, {slice.values, slice.dtype}};
@@ -232,6 +233,8 @@ void ContributionCalls::start(Request& request, int64_t now_ns) {
   --pipeline_.state(request.step).unstarted;
   size_t run_end = 0, settled = 0;
   uint64_t queued_bytes = 0;
+  const uint64_t queued_bytes_max =
+      kQueuedBytesOfAPeer * std::max(1u, group_.columns().world() - 1);
   bool together = false;
   ByteRange run;
   for (size_t i = 0; i < request.slices.size(); ++i) {
@@ -252,7 +255,7 @@ void ContributionCalls::start(Request& request, int64_t now_ns) {
     ask_for_next(request, i);
     holds |= contribute(request, request.slices[i], {run, row_bytes}, &request.pending);
     queued_bytes += bytes_of(request.slices[i]);
-    if (queued_bytes < kQueuedBytesMax) continue;
+    if (queued_bytes < queued_bytes_max) continue;
     // Of what may be many variables the first leave before the next are looked at.
     outbox_.pump(false);
     queued_bytes = 0;

@@ -87,19 +87,19 @@ void Script::draw_contributions(Played* step) {
   step->contributions.assign(options_.variables.size(), std::vector<Contribution>(world_.size()));
   for (uint32_t variable = 0; variable < options_.variables.size(); ++variable) {
     const parallax_variable_t& shape = options_.variables[variable];
+    std::vector<int64_t> common;
     for (uint32_t rank = 0; rank < world_.size(); ++rank) {
       Contribution& contribution = step->contributions[variable][rank];
       if (step->ranks[rank].absent || random_.chance(15)) continue;
       contribution.contributed = true;
       uint64_t rows = shape.rows;
       if (ids(variable)) {
-        rows = random_.chance(10)
-                   ? 0
-                   : random_.below(shape.rows_max * options_.density_percent / 100 + 1);
-        contribution.ids = draw_ids(variable, rows);
+        const uint64_t most = shape.rows_max * options_.density_percent / 100 + 1;
+        contribution.ids = draw_ids(variable, random_.chance(10) ? 0 : random_.below(most));
+        rows = make_id_set(options_.id_sets, rank, world_.size(), shape.rows, &common,
+                           &contribution.ids);
       }
-      const uint32_t dtype = draw_dtype(variable);
-      contribution.dtype = dtype;
+      const uint32_t dtype = contribution.dtype = draw_dtype(variable);
       if (ids(variable) && shape.rows_max >= shape.rows && random_.chance(options_.tied_percent)) {
         contribution.dense = true;
         contribution.rows = random_.chance(50);

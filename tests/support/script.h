@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "support/engine_world.h"
+#include "support/id_sets.h"
 #include "support/naive_training.h"
 #include "support/numbers.h"
 
@@ -28,6 +29,7 @@ struct ScriptOptions {
   uint32_t rates = 0;             // groups of rates that steps may have, which variables name
   bool pipelined = false;         // a step is posted while the one before ends
   uint32_t density_percent = 40;  // of rows_max that a slice has at most
+  IdSets id_sets = IdSets::kDrawn;
 };
 
 class Script {
