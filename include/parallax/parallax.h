@@ -839,7 +839,7 @@ typedef struct parallax_variable {
                           * ranks of a host pushed for a row is summed in float, that sum is rounded
                           * to nearest even, on every host alike, the owner's too, and the owner
                           * adds up what came in float. So each element of a sum is off by at most
-                          * 2^-9 of the sum of the hosts' |sums| of it, beside what sums in float
+                          * 2^-8 of the sum of the hosts' |sums| of it, beside what sums in float
                           * are off by anyway, where these are no subnormals. In a job of one host,
                           * and where the plan has another method than PUSH_PULL, nothing is
                           * rounded. With reduction MEAN_ROW, and of other types, UNSUPPORTED. The

@@ -75,6 +75,20 @@ std::string why_of_coding(const VariableFacts& facts, const TopologyFacts& topol
          (choice.row_keys && numbers ? " and " : "") + (numbers ? "numbers" : "");
 }
 
+// By wire_dtype, which of the narrower types may be bf16 alone. What other methods carry is whole.
+bool rounds_pushed(const VariableFacts& facts, const TopologyFacts& topology,
+                   const VariablePlan& plan) {
+  return crosses_as_rows(facts, topology) && plan.method == Method::kPushPull &&
+         facts.pushed.bytes != 0 && facts.pushed.bytes < facts.element_bytes;
+}
+
+std::string why_of_rounding(const VariableFacts& facts, const TopologyFacts& topology,
+                            const VariablePlan& plan) {
+  if (!rounds_pushed(facts, topology, plan)) return "";
+  return "; what is pushed to other hosts is rounded to bf16 (wire_dtype), by which a sum is off "
+         "by at most 2^-8 of the hosts' sums";
+}
+
 // Of this rank's host. By allgatherv every host sums, all in one order.
 bool sums_in_domains(const VariableFacts& facts, const TopologyFacts& topology,
                      const VariablePlan& plan) {
@@ -103,21 +117,23 @@ Json variable_json(const VariableFacts& facts, const TopologyFacts& topology,
     each["why"] = alternative.why;
     alternatives_json.push_back(std::move(each));
   }
-  Json json = {{"name", facts.name},
-               {"rows", facts.rows},
-               {"row_elements", facts.row_elements},
-               {"tag", tag_name(facts.tag)},
-               {"placement", placement_name(plan.placement)},
-               {"method", method_name(plan.method)},
-               {"why", why_of_chosen(found) + why_of_table(facts) + why_of_carrier(facts) +
-                           why_of_domains(facts, topology, plan)},
-               {"measured", measured_json(facts)},
-               {"alternatives", std::move(alternatives_json)}};
+  Json json = {
+      {"name", facts.name},
+      {"rows", facts.rows},
+      {"row_elements", facts.row_elements},
+      {"tag", tag_name(facts.tag)},
+      {"placement", placement_name(plan.placement)},
+      {"method", method_name(plan.method)},
+      {"why", why_of_chosen(found) + why_of_table(facts) + why_of_carrier(facts) +
+                  why_of_domains(facts, topology, plan) + why_of_rounding(facts, topology, plan)},
+      {"measured", measured_json(facts)},
+      {"alternatives", std::move(alternatives_json)}};
   if (!facts.carrier.empty() || !facts.carrier_why.empty()) {
     json["carrier"] = facts.carrier.empty() ? "host" : facts.carrier;
   }
   if (!facts.table.empty()) json["table"] = facts.table;
   if (sums_in_domains(facts, topology, plan)) json["domains"] = topology.domains;
+  if (rounds_pushed(facts, topology, plan)) json["pushed_as"] = "bf16";
   if (crosses_as_rows(facts, topology)) json["coding"] = coding_json(facts, topology);
   if (facts.ceiling.bytes_max != 0) {
     const Chunks& chunks = chunks_of(plan.method, facts);
@@ -199,6 +215,7 @@ std::string explain_table(std::span<const VariableFacts> variables, const Topolo
       Alternative chosen = row;
       chosen.why += why_of_table(variables[i]) + why_of_carrier(variables[i]) +
                     why_of_domains(variables[i], topology, plan[i]) +
+                    why_of_rounding(variables[i], topology, plan[i]) +
                     why_of_coding(variables[i], topology);
       text += table_line(variables[i].name, name_width, chosen);
     }

@@ -4,7 +4,9 @@
 // owner's own too. And what that spares. A failure prints its seed.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <deque>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
@@ -94,6 +96,72 @@ TEST(EngineWire, AnOwnersOwnRowsAreRoundedToo) {
     options.world.inline_jobs = true;
     Script script(options);
     EXPECT_EQ(script.play(), "") << "seed " << seed;
+  }
+}
+
+// A step of all ranks, each of which pushes its row of `pushed` by these ids, and pulls them all
+// in the next one.
+std::vector<float> pulled_after(EngineWorld& world, const std::vector<int64_t>& ids,
+                                std::vector<std::vector<float>>& pushed) {
+  std::vector<float> values(pushed[0].size());
+  for (int i = 0; i < 2; ++i) {
+    uint64_t step = 0;
+    const auto all = [&](auto post) {
+      for (const Status& status : world.everywhere(post)) {
+        EXPECT_TRUE(status.ok()) << status.message();
+      }
+    };
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      EXPECT_TRUE(world.engine(rank).step_calls().begin(&step).ok());
+    }
+    all([&](uint32_t rank, Request** request) {
+      const parallax_slice_t slice =
+          rows_slice(0, ids, i == 0 ? pushed[rank].data() : values.data());
+      StepCalls& calls = world.engine(rank).step_calls();
+      return i == 0 ? calls.push(step, {&slice, 1}, request)
+                    : calls.pull(step, {&slice, 1}, request);
+    });
+    all([&](uint32_t rank, Request** request) {
+      return world.engine(rank).step_calls().end(step, end_options(1), request);
+    });
+  }
+  return values;
+}
+
+// Of numbers of any size and sign, whose sums nearly cancel here and there: what parallax.h says.
+TEST(EngineWire, SumsAreOffByNoMoreThanIsSaid) {
+  constexpr uint64_t kRows = 200, kElements = 9;
+  for (const Hosts& hosts : {Hosts{0, 1}, Hosts{0, 1, 0, 2}, Hosts{0, 1, 2, 3, 4}}) {
+    EngineWorld world({.hosts = hosts, .seed = 9600});
+    const parallax_variable_t table =
+        pushed_narrow("table", kRows, kElements, kRows, PARALLAX_RULE_SGD);
+    for (const Status& status : world.commit({&table, 1})) ASSERT_TRUE(status.ok());
+    SeededRandom random(hosts.size());
+    std::vector<int64_t> ids(kRows);
+    std::iota(ids.begin(), ids.end(), 0);
+    std::vector<std::vector<float>> pushed(hosts.size());
+    for (std::vector<float>& values : pushed) {
+      for (uint64_t i = 0; i < kRows * kElements; ++i) {
+        const auto power = static_cast<int>(random.between(-9, 9));
+        values.push_back(static_cast<float>(std::ldexp(random.unit() * 2 - 1, power)));
+      }
+    }
+    const std::vector<float> got = pulled_after(world, ids, pushed);
+    uint64_t rounded = 0;
+    for (uint64_t i = 0; i < got.size(); ++i) {
+      std::map<uint32_t, double> of_hosts;
+      double sum = 0, magnitudes = 0, hosts_sums = 0;
+      for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
+        of_hosts[hosts[rank]] += pushed[rank][i];
+        sum += pushed[rank][i];
+        magnitudes += std::abs(pushed[rank][i]);
+      }
+      for (const auto& [host, of_host] : of_hosts) hosts_sums += std::abs(of_host);
+      const double in_float = 1e-6 * magnitudes;
+      ASSERT_LE(std::abs(-got[i] - sum), std::ldexp(hosts_sums, -8) + in_float) << i;
+      rounded += std::abs(-got[i] - sum) > in_float ? 1 : 0;
+    }
+    EXPECT_GT(rounded, got.size() / 2) << "nothing was rounded";
   }
 }
 

@@ -295,6 +295,23 @@ TEST(Explain, Table) {
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3 + 4 + 2 + 4);
 }
 
+// Given rows that are rounded on their way to other hosts, expect that said, and by how much.
+TEST(Explain, RoundingIsSaid) {
+  VariableFacts facts = embedding();
+  facts.pushed = {.bytes = 2, .has_code = true};
+  const Json rounded = explained({facts}, PARALLAX_PLAN_PS, true)["variables"][0];
+  EXPECT_EQ(rounded["pushed_as"], "bf16");
+  const auto why = rounded["why"].get<std::string>();
+  EXPECT_NE(why.find("rounded to bf16 (wire_dtype)"), std::string::npos) << why;
+  EXPECT_NE(why.find("2^-8"), std::string::npos) << why;
+  const TopologyFacts one_host = {.hosts = 1, .ranks = 4};
+  EXPECT_FALSE(
+      explained({facts}, PARALLAX_PLAN_PS, true, one_host)["variables"][0].contains("pushed_as"));
+  EXPECT_FALSE(explained({facts}, PARALLAX_PLAN_AR, true)["variables"][0].contains("pushed_as"));
+  facts.pushed.bytes = 4;
+  EXPECT_FALSE(explained({facts}, PARALLAX_PLAN_PS, true)["variables"][0].contains("pushed_as"));
+}
+
 // Given rows that are summed in domains of memory first, expect that said of the methods that do.
 TEST(Explain, DomainsAreSaid) {
   VariableFacts facts = embedding();
