@@ -16,12 +16,14 @@
 #include <vector>
 
 #include "../calls.h"
+#include "meter.h"
 #include "parallax/parallax.h"
 
 namespace parallax::many {
 namespace {
 
 constexpr size_t kSlicesPerCall = PARALLAX_SLICES_MAX;
+constexpr double kMessageBytes = 64 << 10;  // that a message of many variables may have
 
 struct Shape {
   uint32_t variables = 1000;
@@ -63,6 +65,7 @@ class Ranks {
     expect(parallax_query(job_, &info), "query");
     rank_ = info.rank;
     world_ = info.world;
+    hosts_ = info.hosts;
     prepare();
   }
 
@@ -89,9 +92,16 @@ class Ranks {
     return took_us;
   }
 
+  Sent sent() const { return sent_by(job_); }
+  template <typename T>
+  std::vector<T> all(const T& mine) const {
+    return of_all_ranks(job_, world_, mine);
+  }
+
   void close() { expect(parallax_close(job_), "close"); }
   uint32_t rank() const { return rank_; }
   uint32_t world() const { return world_; }
+  uint32_t hosts() const { return hosts_; }
   int64_t commit_us() const { return commit_us_; }
 
  private:
@@ -239,7 +249,7 @@ class Ranks {
 
   Shape shape_;
   parallax_job_t* job_ = nullptr;
-  uint32_t rank_ = 0, world_ = 0;
+  uint32_t rank_ = 0, world_ = 0, hosts_ = 0;
   uint64_t step_ = 0;
   int64_t commit_us_ = 0;
   std::vector<int64_t> ids_;
@@ -302,11 +312,33 @@ Shape parse(int count, char** words) {
   return shape;
 }
 
+// Of the rank that sends the most messages to other hosts, in each of so many steps.
+void print_messages(const std::vector<Sent>& all, uint32_t hosts, double steps) {
+  const Sent& most = *std::max_element(all.begin(), all.end(), [](const Sent& a, const Sent& b) {
+    return a.wire_messages < b.wire_messages;
+  });
+  const double wire_bytes = static_cast<double>(most.wire_bytes) / steps;
+  std::printf(
+      "\"hosts\": %u, \"wire_messages\": %.1f, \"wire_bytes\": %.0f, \"messages_bound\": %.1f, "
+      "\"local_messages\": %.1f, \"local_bytes\": %.0f",
+      hosts, static_cast<double>(most.wire_messages) / steps, wire_bytes,
+      4.0 * (hosts - 1) + wire_bytes / kMessageBytes,
+      static_cast<double>(most.local_messages) / steps,
+      static_cast<double>(most.local_bytes) / steps);
+}
+
 int run(const Shape& shape) {
   Ranks ranks(shape);
-  for (uint32_t at = 0; at < shape.warmups; ++at) ranks.step(at == 0 || at + 1 == shape.warmups);
+  Sent before;
+  for (uint32_t at = 0; at < shape.warmups; ++at) {
+    const bool is_last = at + 1 == shape.warmups;
+    // Not behind it: ranks differ in how long they read, and the timed steps begin at once.
+    if (is_last) before = ranks.sent();
+    ranks.step(at == 0 || is_last);
+  }
   std::vector<int64_t> times_us;
   for (uint32_t at = 0; at < shape.steps; ++at) times_us.push_back(ranks.step(false));
+  const std::vector<Sent> sent = ranks.all(ranks.sent().since(before));
   ranks.step(true);
   ranks.close();
   if (ranks.rank() != 0) return 0;
@@ -315,12 +347,14 @@ int run(const Shape& shape) {
   getrusage(RUSAGE_SELF, &usage);
   std::printf(
       "{\"variables\": %u, \"form\": \"%s\", \"call\": \"%s\", \"ranks\": %u, \"commit_us\": %lld, "
-      "\"p50_us\": %lld, \"min_us\": %lld, \"max_us\": %lld, \"resident_kib\": %ld}\n",
+      "\"p50_us\": %lld, \"min_us\": %lld, \"max_us\": %lld, \"resident_kib\": %ld, ",
       shape.variables, shape.sparse ? "sparse" : "dense", shape.managed ? "pushpull" : "reduce",
       ranks.world(), static_cast<long long>(ranks.commit_us()),
       static_cast<long long>(times_us[times_us.size() / 2]),
       static_cast<long long>(times_us.front()), static_cast<long long>(times_us.back()),
       usage.ru_maxrss);
+  print_messages(sent, ranks.hosts(), shape.steps + 1);
+  std::printf("}\n");
   return 0;
 }
 

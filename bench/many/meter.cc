@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counters of a rank. See meter.h.
+#include "meter.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "../calls.h"
+
+namespace parallax::many {
+
+using bench::expect;
+
+Sent sent_by(parallax_job_t* job) {
+  size_t bytes = 0;
+  std::string text;
+  parallax_status_t status = PARALLAX_LIMIT;
+  while (status == PARALLAX_LIMIT) {
+    text.resize(bytes);
+    status = parallax_report(job, PARALLAX_REPORT_STATS, text.data(), &bytes);
+    if (bytes <= text.size()) break;
+  }
+  expect(status, "report");
+  const nlohmann::json stats = nlohmann::json::parse(text.c_str());
+  return {stats["wire"]["sent_messages"], stats["wire"]["sent_bytes"],
+          stats["local"]["sent_messages"], stats["local"]["sent_bytes"]};
+}
+
+void allgather(parallax_job_t* job, const void* send, void* recv, uint64_t bytes) {
+  parallax_collective_t what = {};
+  what.size = sizeof what;
+  what.kind = PARALLAX_ALLGATHER;
+  what.dtype = PARALLAX_BYTES;
+  what.send = send;
+  what.recv = recv;
+  what.count = bytes;
+  parallax_request_t* request = nullptr;
+  expect(parallax_collective(job, &what, &request), "collective");
+  expect(parallax_wait(&request, 1, PARALLAX_WAIT_DEFAULT), "wait");
+  expect(parallax_request_release(request), "release");
+}
+
+}  // namespace parallax::many

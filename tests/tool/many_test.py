@@ -1,0 +1,39 @@
+"""parallax_many: the figures that it prints of a job of many variables."""
+
+import json
+import os
+
+import support
+
+MANY = os.path.join(support.BIN, "parallax_many")
+
+
+def many(*flags, ranks=2, hosts=False):
+    """What it prints; with `hosts`, each rank says that it is one."""
+    as_host = ["sh", "-c", 'PARALLAX_HOST=h$PARALLAX_RANK exec "$0" "$@"'] if hosts else []
+    done = support.parallax("run", "-n", ranks, "--", *as_host, MANY, *flags)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+    line = next(line for line in done.stdout.splitlines() if "p50_us" in line)
+    return json.loads(line[line.index("{"):])
+
+
+class Many(support.Case):
+    def test_messages_are_those_of_a_rank_and_step(self):
+        shape = ("--variables", "40", "--steps", "10", "--warmups", "2")
+        one = many(*shape)
+        self.assertEqual((1, 0, 0), (one["hosts"], one["wire_messages"], one["messages_bound"]))
+        self.assertLess(0, one["local_messages"])
+        three = many(*shape, ranks=3, hosts=True)
+        self.assertEqual((3, 0), (three["hosts"], three["local_messages"]))
+        # What 40 variables give fits into a message to each of two.
+        self.assertLessEqual(2, three["wire_messages"])
+        self.assertLess(three["wire_messages"], 40)
+        # 8 rows of 8 floats of each variable: of their own at least a third goes to each other.
+        self.assertLess(40 * 8 * 32 / 3, three["wire_bytes"])
+        self.assertAlmostEqual(4 * 2 + three["wire_bytes"] / 65536, three["messages_bound"],
+                               delta=0.1)
+
+
+if __name__ == "__main__":
+    support.main()
