@@ -26,6 +26,13 @@ struct Sent {
 // Asks the kernel, too: some ms for tables of GiB.
 Sent sent_by(parallax_job_t* job);
 
+// Of this process, all threads, since it began.
+int64_t cpu_us();
+
+// Memory of this process, a page that several have mapped as its share of it: over all ranks of a
+// host, each page counts once.
+int64_t resident_kib();
+
 // Every rank calls it; recv holds `bytes` of each, in their order. Waits for all.
 void allgather(parallax_job_t* job, const void* send, void* recv, uint64_t bytes);
 

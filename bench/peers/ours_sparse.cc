@@ -17,6 +17,8 @@
 namespace parallax::peers {
 namespace {
 
+constexpr uint64_t kWrittenBytesMax = uint64_t{4} << 30;  // of a table
+
 class Ours final : public Sparse {
  public:
   using Sparse::Sparse;
@@ -44,8 +46,10 @@ class Ours final : public Sparse {
         variable.rule = PARALLAX_RULE_ADAGRAD;
         variable.epsilon = kEpsilon;
       }
-      // Zeros that are written, as a model's first values are.
-      variable.init = PARALLAX_INIT_UNIFORM;
+      // Zeros that are written, as a model's first values are; of a larger table, where peers and
+      // the limit have pages as they touch them, ours has, too.
+      const uint64_t bytes = table.rows * table.width * (step.is_bf16 ? 2 : 4);
+      if (bytes <= kWrittenBytesMax) variable.init = PARALLAX_INIT_UNIFORM;
       auto& slice = slices_[at];
       slice.size = sizeof slice;
       slice.variable = job_->add(variable);

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 FLOAT = 4
 PAGE = 4096
 BATCHES_MAX, IDS_OF_BATCHES = 16, 400_000  # as sparse.cc
+WRITTEN_BYTES_MAX = 4 << 30  # as ours_sparse.cc
 WORD = re.compile(r"([0-9x*+]+)(?:@([0-9]+(?:\.[0-9]+)?))?(?:/(sgd|adagrad))?(?:/(f32|bf16))?")
 TABLE = re.compile(r"(?:([0-9]{1,4})\*)?([0-9]{1,10})x([0-9]{1,5})x([0-9]{1,7})")
 
@@ -53,10 +54,26 @@ class SparseStep:
 
     def table_bytes(self, world):
         """About so much of one copy of the tables is ever touched: pages of rows that come."""
+        return self._states() * sum(self._touched(table, world) for table in self.tables)
+
+    def our_table_bytes(self, world):
+        """Of ours, which writes tables before, but those of more than WRITTEN_BYTES_MAX."""
+        number = 2 if self.dtype == "bf16" else FLOAT
+        held = 0
+        for table in self.tables:
+            written = table[0] * table[1] * number
+            held += max(self._touched(table, world),
+                        written if written <= WRITTEN_BYTES_MAX else 0)
+        return self._states() * held
+
+    def _touched(self, table, world):
+        rows, width, ids = table
         draws = world * min(max(IDS_OF_BATCHES // self.ids, 2), BATCHES_MAX)
-        touched = sum(min(rows * width * FLOAT, distinct(rows, self.exponent, draws * ids)
-                          * max(width * FLOAT, PAGE)) for rows, width, ids in self.tables)
-        return touched * (2 if self.rule == "adagrad" else 1)
+        return min(rows * width * FLOAT, distinct(rows, self.exponent, draws * ids)
+                   * max(width * FLOAT, PAGE))
+
+    def _states(self):
+        return 2 if self.rule == "adagrad" else 1
 
 
 def lm1b(name, width=512, exponent=1, rule="sgd"):
@@ -125,6 +142,6 @@ def memory_bytes(step, world, hosts, peers, ours=1):
     given = step.bytes
     # Of a rank of a peer: all tables, its parts of two cuts, and buffers to and from all ranks.
     peer = step.table_bytes(world) * (1 + 2 / world) + given * (2 * world + 4)
-    own = step.table_bytes(world) + world * given * 8
+    own = step.our_table_bytes(world) + world * given * 8
     limit = step.table_bytes(world) + world * given * 5 if hosts == 1 else 0
     return math.ceil(peer * world * peers + own * ours + limit)

@@ -34,6 +34,20 @@ class Many(support.Case):
         self.assertAlmostEqual(4 * 2 + three["wire_bytes"] / 65536, three["messages_bound"],
                                delta=0.1)
 
+    def test_a_table_of_zeros_costs_nothing_before_it_is_touched(self):
+        table = many("--variables", "1", "--call", "pushpull", "--rows", "300000000", "--width",
+                     "64", "--dtype", "bf16", "--steps", "3", "--warmups", "2")
+        self.assertLess(table["commit_cpu_us"], 1_000_000)
+        # Of 38 GB.
+        self.assertLess(table["committed_kib"] - table["opened_kib"], 64 << 10)
+
+    def test_sums_of_16_bits_are_checked(self):
+        # In 60 steps they become larger than what bf16 has without rounding.
+        many("--variables", "30", "--call", "pushpull", "--dtype", "bf16", "--steps", "60", ranks=3)
+        done = support.parallax("run", "-n", 2, "--", MANY, "--dtype", "bf16")
+        self.assertNotEqual(0, done.returncode)
+        self.assertIn("--form sparse --call pushpull", done.stdout + done.stderr)
+
 
 if __name__ == "__main__":
     support.main()

@@ -130,6 +130,10 @@ class Peers(unittest.TestCase):
         self.assertLess(sparse_steps.memory_bytes(step, 2, 1, 4), 6 << 30)
         self.assertLess(sparse_steps.memory_bytes(step, 2, 1, 2),
                         sparse_steps.memory_bytes(step, 4, 1, 2))
+        # Ours writes its tables first, but large ones.
+        self.assertEqual(4 * 793_470 * 512, step.our_table_bytes(2))
+        self.assertEqual(2 * 4 * 793_470 * 512, sparse_steps.STEPS["adagrad"].our_table_bytes(2))
+        self.assertLess(sparse_steps.STEPS["ngram300m"].our_table_bytes(2), 2 << 30)
 
     def test_steps_of_row_ids_are_compared_with_the_oracle(self):
         with tempfile.TemporaryDirectory() as out:
