@@ -164,9 +164,9 @@ def _our_ranks(setup, folder, name, *words, settings=None, apart=False):
                   environment)
 
 
-def _ours(setup, folder):
-    return _our_ranks(setup, folder, "parallax_peer_ours",
-                      ";".join(step.words() for step in setup.steps))
+def _ours(**how):
+    return lambda setup, folder: _our_ranks(setup, folder, "parallax_peer_ours",
+                                            ";".join(step.words() for step in setup.steps), **how)
 
 
 def ours_sparse(**how):
@@ -300,6 +300,17 @@ def _horovod(setup, folder):
     return _by_mpirun(setup, True, _ob1(setup), program)
 
 
+# Settings whose price is what ours takes with them, over what it takes without.
+PRICED = {"deterministic": {"PARALLAX_DETERMINISTIC": "1"}}
+
+
+def priced_contenders(names, sparse):
+    """Ours once more, for each of these settings."""
+    start = ours_sparse if sparse else _ours
+    return [Contender(name, "part", start(settings=PRICED[name]), ("alloc", "private"),
+                      dtypes=("f32", "bf16") if sparse else DTYPES) for name in names]
+
+
 def sparse_contenders():
     buffers = ("alloc", "private")
     return [
@@ -318,7 +329,7 @@ def openmpi_sparse(yields, methods=METHODS):
 def dense_contenders():
     two = ("default", "fused")
     return [
-        Contender("libparallax", "ours", _ours, ("alloc", "private", "alloc-onewait"),
+        Contender("libparallax", "ours", _ours(), ("alloc", "private", "alloc-onewait"),
                   dtypes=DTYPES),
         Contender("limit", "limit", _limit, ("alloc", "slots", "staged"), ("alloc", "staged")),
         Contender("wire", "limit", _wire, dtypes=DTYPES),

@@ -38,10 +38,11 @@ from dataclasses import replace
 
 import chart
 import netns
-from contenders import Absent, Failed, dense_contenders, sparse_contenders
+from contenders import (PRICED, Absent, Failed, dense_contenders, priced_contenders,
+                        sparse_contenders)
 from figures import ranks_words
-from report import (add_cliffs, add_methods, beside_one, print_lists, print_methods,
-                    print_rows, row_of)
+from report import (add_cliffs, add_methods, add_parts, beside_one, print_lists, print_methods,
+                    print_parts, print_rows, row_of)
 from setup import Setup
 from sparse_steps import STEPS, SparseStep, sparse_step_of
 from steps import DTYPES, LISTS, REDUCTIONS, one_of, step_of
@@ -70,6 +71,13 @@ def counts_argument(words):
         raise argparse.ArgumentTypeError(f"'{words}' are no whole numbers") from why
 
 
+def priced_argument(words):
+    for word in words.split(","):
+        if word not in PRICED:
+            raise argparse.ArgumentTypeError(f"'{word}' is none of {', '.join(PRICED)}")
+    return words.split(",")
+
+
 def options_of(arguments):
     parser = argparse.ArgumentParser(prog="bench/peers/run", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -92,6 +100,9 @@ def options_of(arguments):
     parser.add_argument("--slice-ms", type=float, default=40,
                         help="about how long a contender's turn is (40)")
     parser.add_argument("--without", default="", help="contenders to leave out, with commas")
+    parser.add_argument("--with", dest="priced", type=priced_argument, default=[],
+                        help=f"settings to run ours with, too, in the same turns: "
+                             f"{', '.join(PRICED)} (none)")
     parser.add_argument("--congestion", default="auto", help=netns.CONGESTION_HELP)
     parser.add_argument("--build", default=os.path.join(os.path.dirname(__file__),
                                                         "../../build/release"))
@@ -117,6 +128,11 @@ def options_of(arguments):
     return options
 
 
+def contenders_of(setup, options):
+    return (sparse_contenders() if setup.sparse else dense_contenders()) + priced_contenders(
+        options.priced, setup.sparse)
+
+
 def measure(contenders, steps, options, absent):
     turns = Turns(contenders, steps, absent)
     turns.calibrate(options.slice_ms)
@@ -134,6 +150,8 @@ def rows_of(step, contenders, options, absent):
     rows = [row_of(each, times, kinds) for each in steps]
     if step.is_list:
         beside_one(rows[0], *steps, times, kinds)
+    for row, each in zip(rows, steps):
+        add_parts(row, each, times, kinds)
     if isinstance(step, SparseStep):
         add_methods(rows[0], step, times, kinds)
     else:
@@ -162,8 +180,8 @@ def compare(options, setup):
     with tempfile.TemporaryDirectory(prefix="parallax_peers_") as folder:
         say(f"{setup.world} ranks on {os.cpu_count()} processors; contenders:")
         contenders, absent = start_all(
-            sparse_contenders() if setup.sparse else dense_contenders(), setup, folder,
-            options.without.split(","), options.refill)
+            contenders_of(setup, options), setup, folder, options.without.split(","),
+            options.refill)
         rows = []
         try:
             for step in options.sizes:
@@ -182,6 +200,7 @@ def compare(options, setup):
     print_rows(rows)
     print_lists(rows)
     print_methods(rows)
+    print_parts(rows)
     for name, why in absent.items():
         print(f"absent: {name}: {why}")
     if options.out:
@@ -202,7 +221,7 @@ def main():
             options.congestion = namespaces.congestion
         setup = Setup(os.path.abspath(options.build), steps, options.ranks, namespaces)
         if setup.sparse:
-            refuse_too_large(setup, sparse_contenders(), options.without.split(","))
+            refuse_too_large(setup, contenders_of(setup, options), options.without.split(","))
         compare(options, setup)
     return 0
 

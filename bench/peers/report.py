@@ -74,6 +74,17 @@ def add_methods(row, step, times, kinds):
             for (of, name, variant), each in times.items() if of == step and name in kinds["ours"]}}
 
 
+def add_parts(row, step, times, kinds):
+    """To a row: ours with a setting, beside ours without it."""
+    (ours,) = kinds["ours"]
+    row["parts"] = {}
+    for (of, name, variant), each in times.items():
+        if of == step and name in kinds.get("part", ()):
+            row["parts"].setdefault(name, {})[variant] = {
+                "step_us": middle(each, STEP),
+                "ratio": ratio(column(each, STEP), column(times[step, ours, variant], STEP))}
+
+
 def add_cliffs(rows):
     """To ours of each single tensor but the smallest: its time per byte over that of the size
     before it."""
@@ -154,4 +165,16 @@ def print_methods(rows):
                           *(ratio_words(figures["ratio"], each) for each in row["ours"])])
     if len(lines) > 1:
         print("methods of the peers, and their time over ours")
+        table(lines)
+
+
+def print_parts(rows):
+    lines = [["step", "buffers", "ours with", "us", "/ without"]]
+    for row in rows:
+        for name, variants in row["parts"].items():
+            for variant, figures in variants.items():
+                lines.append([row["step"], variant, name, time_words(figures["step_us"]),
+                              ratio_words(figures, "ratio")])
+    if len(lines) > 1:
+        print("ours with a setting, and its time over ours without it")
         table(lines)

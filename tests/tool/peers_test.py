@@ -47,10 +47,17 @@ class Peers(unittest.TestCase):
         self.assertEqual((1, 3), figures.median_bounds([3, 1, 2]))
         self.assertEqual((2.0, 1.0, 4.0), figures.ratio([2, 2, 4], [2, 1, 1]))
 
+    def assert_priced(self, row):
+        self.assertEqual({"alloc", "private"}, set(row["parts"]["deterministic"]))
+        for each in row["parts"]["deterministic"].values():
+            self.assertLess(0, each["step_us"])
+            low_to_high = each["ratio"]
+            self.assertEqual(sorted(low_to_high), [low_to_high[at] for at in (1, 0, 2)])
+
     def test_a_run_checks_sums_and_names_the_absent(self):
         with tempfile.TemporaryDirectory() as out:
             done = drive("--sizes", "8,1M,hundred", "--ranks", "3", "--rounds", "3", "--slice-ms",
-                         "1", "--out", out, "--without",
+                         "1", "--out", out, "--with", "deterministic", "--without",
                          "torch-gloo,openmpi-ob1,openmpi-ucx,ucc,tensorflow-ob1")
             self.assertEqual(0, done.returncode, done.stderr)
             with open(os.path.join(out, "results.json"), encoding="utf-8") as file:
@@ -65,9 +72,11 @@ class Peers(unittest.TestCase):
             low_to_high = row["ours"]["alloc"]["limit_step_ratio"]
             self.assertEqual(sorted(low_to_high), [low_to_high[at] for at in (1, 0, 2)])
             self.assertEqual({"alloc", "private", "alloc-onewait"}, set(row["ours"]))
+            self.assert_priced(row)
         self.assertNotIn("wrong numbers", str(results["absent"]))
         self.assertIn("own_one_ratio", results["rows"][2]["ours"]["alloc"])
         self.assertEqual("left out by --without", results["absent"]["torch-gloo"])
+        self.assertIn("ours with a setting, and its time over ours without it", done.stdout)
         self.assertIn("absent: wire: one host has no wire", done.stdout)
 
     def test_a_mean_and_numbers_of_16_bits_are_checked(self):
@@ -82,6 +91,7 @@ class Peers(unittest.TestCase):
                 self.assertEqual(0, done.returncode, done.stderr)
                 with open(os.path.join(out, "results.json"), encoding="utf-8") as file:
                     results = json.load(file)
+            self.assertEqual({}, results["rows"][0]["parts"])
             self.assertNotIn("wrong numbers", str(results["absent"]))
             self.assertLess(0, results["rows"][1]["ours"]["alloc"]["step_us"])
             for name in absent:
@@ -139,6 +149,7 @@ class Peers(unittest.TestCase):
         with tempfile.TemporaryDirectory() as out:
             done = drive("--steps", "500x70x64@1.3,3*300x5x40+9x1x8/adagrad", "--ranks", "3",
                          "--rounds", "3", "--slice-ms", "1", "--refill", "--out", out,
+                         "--with", "deterministic",
                          "--without", "openmpi-ob1,openmpi-ucx,openmpi-ucx-yield")
             self.assertEqual(0, done.returncode, done.stderr)
             with open(os.path.join(out, "results.json"), encoding="utf-8") as file:
@@ -147,6 +158,7 @@ class Peers(unittest.TestCase):
         self.assertNotIn("wrong numbers", str(results["absent"]))
         for row in results["rows"]:
             self.assertEqual({"alloc", "private"}, set(row["ours"]))
+            self.assert_priced(row)
             self.assertLess(row["ours"]["alloc"]["result_us"], row["ours"]["alloc"]["step_us"])
             self.assertEqual({"alloc", "private"}, set(row["limit_us"]))
             if "openmpi-ob1-yield" not in results["absent"]:
@@ -160,6 +172,7 @@ class Peers(unittest.TestCase):
 
     def test_wrong_words_end_it_with_a_sentence(self):
         for words, sentence in ((("--sizes", "6"), "neither a size"),
+                                (("--with", "speed"), "none of deterministic"),
                                 (("--ranks", "1"), "2 to 16 ranks in all"),
                                 (("--mbit", "10"), "between several --hosts"),
                                 (("--steps", "lm1b,8"), "by a run of their own"),
