@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct Shape {
   bool sparse = true;
   bool managed = false;    // push and pull, not reduce
   bool is_bf16 = false;    // else f32
+  bool written = false;    // commit writes the tables' zeros
   bool wait_each = false;  // for every call, before the next
 };
 
@@ -113,6 +115,13 @@ class Ranks {
   uint32_t rank() const { return rank_; }
   uint32_t world() const { return world_; }
   uint32_t hosts() const { return hosts_; }
+  // Of managed variables, which alone have memory; one copy.
+  int64_t tables_kib() const {
+    if (!shape_.managed) return 0;
+    const uint64_t numbers =
+        uint64_t{shape_.variables} * shape_.width * (shape_.sparse ? shape_.rows : shape_.given);
+    return static_cast<int64_t>(numbers * (shape_.is_bf16 ? 2 : 4) >> 10);
+  }
   // Of all ranks.
   const std::vector<CommitCost>& commit_costs() const { return costs_; }
 
@@ -144,6 +153,7 @@ class Ranks {
       if (shape_.is_bf16) variable.storage_dtype = PARALLAX_AS(PARALLAX_BF16);
       variable.tag = shape_.sparse ? PARALLAX_SPARSE : PARALLAX_DENSE;
       variable.reduction = PARALLAX_SUM;
+      if (shape_.managed && shape_.written) variable.init = PARALLAX_INIT_UNIFORM;  // 0 to 0
       variable.rule = shape_.managed ? PARALLAX_RULE_SUM : PARALLAX_RULE_NONE;
       variable.rows_max = shape_.sparse ? shape_.given : 0;
       uint32_t id = 0;
@@ -294,6 +304,7 @@ constexpr const char* kUsage =
     "  --form F        sparse, by row ids, or dense (sparse)\n"
     "  --call C        reduce, or pushpull of managed variables (reduce)\n"
     "  --dtype T       f32, or bf16, of sparse managed variables (f32)\n"
+    "  --init I        zeros, or written: zeros that commit writes, as a model's values (zeros)\n"
     "  --rows N        rows of a sparse variable (1000)\n"
     "  --given N       rows that a rank gives; a dense variable has so many (8)\n"
     "  --width N       elements of a row (8)\n"
@@ -321,6 +332,8 @@ Shape parse(int count, char** words) {
       shape.managed = value == "pushpull";
     } else if (flag == "--dtype" && (value == "f32" || value == "bf16")) {
       shape.is_bf16 = value == "bf16";
+    } else if (flag == "--init" && (value == "zeros" || value == "written")) {
+      shape.written = value == "written";
     } else if (flag == "--wait" && (value == "each" || value == "all")) {
       shape.wait_each = value == "each";
     } else if (flag == "--variables") {
@@ -349,19 +362,30 @@ Shape parse(int count, char** words) {
   return shape;
 }
 
-// Wall time of rank 0, CPU time of the rank that took the most, and the memory of all.
-void print_commit(const std::vector<CommitCost>& all) {
+// Wall time of rank 0, CPU time of the rank that took the most, and the memory of all, there and
+// after their steps; and how often what was added would hold the tables.
+void print_commit(const std::vector<CommitCost>& all, const std::vector<int64_t>& after_steps_kib,
+                  int64_t tables_kib) {
   CommitCost sum;
   for (const CommitCost& each : all) {
     sum.cpu_us = std::max(sum.cpu_us, each.cpu_us);
     sum.before_kib += each.before_kib;
     sum.after_kib += each.after_kib;
   }
+  const int64_t stepped_kib =
+      std::accumulate(after_steps_kib.begin(), after_steps_kib.end(), int64_t{0});
   std::printf(
       "\"commit_us\": %lld, \"commit_cpu_us\": %lld, \"opened_kib\": %lld, "
-      "\"committed_kib\": %lld, ",
+      "\"committed_kib\": %lld, \"stepped_kib\": %lld, \"tables_kib\": %lld, ",
       static_cast<long long>(all[0].wall_us), static_cast<long long>(sum.cpu_us),
-      static_cast<long long>(sum.before_kib), static_cast<long long>(sum.after_kib));
+      static_cast<long long>(sum.before_kib), static_cast<long long>(sum.after_kib),
+      static_cast<long long>(stepped_kib), static_cast<long long>(tables_kib));
+  if (tables_kib == 0) return;
+  const auto copies = [&](int64_t kib) {
+    return static_cast<double>(kib - sum.before_kib) / static_cast<double>(tables_kib);
+  };
+  std::printf("\"copies_committed\": %.2f, \"copies_stepped\": %.2f, ", copies(sum.after_kib),
+              copies(stepped_kib));
 }
 
 // Of the rank that sends the most messages to other hosts, in each of so many steps.
@@ -392,6 +416,8 @@ int run(const Shape& shape) {
   for (uint32_t at = 0; at < shape.steps; ++at) times_us.push_back(ranks.step(false));
   const std::vector<Sent> sent = ranks.all(ranks.sent().since(before));
   ranks.step(true);
+  ranks.all(0);  // nobody maps anything while others count what they share
+  const std::vector<int64_t> after_steps_kib = ranks.all(resident_kib());
   ranks.close();
   if (ranks.rank() != 0) return 0;
   std::sort(times_us.begin(), times_us.end());
@@ -404,7 +430,7 @@ int run(const Shape& shape) {
       ranks.world(), static_cast<long long>(times_us[times_us.size() / 2]),
       static_cast<long long>(times_us.front()), static_cast<long long>(times_us.back()),
       usage.ru_maxrss);
-  print_commit(ranks.commit_costs());
+  print_commit(ranks.commit_costs(), after_steps_kib, ranks.tables_kib());
   print_messages(sent, ranks.hosts(), shape.steps + 1);
   std::printf("}\n");
   return 0;

@@ -41,6 +41,19 @@ class Many(support.Case):
         # Of 38 GB.
         self.assertLess(table["committed_kib"] - table["opened_kib"], 64 << 10)
 
+    def test_ranks_of_a_host_hold_a_table_once(self):
+        # Of 100 MB, and its zeros are written.
+        shape = ("--variables", "1", "--call", "pushpull", "--width", "64", "--steps", "10")
+        table = many(*shape, "--rows", "400000", "--init", "written", ranks=4)
+        self.assertEqual(100_000, table["tables_kib"])
+        for when in ("copies_committed", "copies_stepped"):
+            self.assertLess(0.95, table[when], when)
+            self.assertLess(table[when], 1.5, when)
+        # A dense one is each rank's.
+        dense = many(*shape, "--form", "dense", "--given", "40000", "--init", "written", ranks=4)
+        self.assertLess(3.5, dense["copies_committed"])
+        self.assertNotIn("copies_committed", many("--variables", "1", "--init", "written"))
+
     def test_sums_of_16_bits_are_checked(self):
         # In 60 steps they become larger than what bf16 has without rounding.
         many("--variables", "30", "--call", "pushpull", "--dtype", "bf16", "--steps", "60", ranks=3)
