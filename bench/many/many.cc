@@ -34,7 +34,7 @@ struct Shape {
   uint32_t width = 8;    // elements of a row
   uint32_t steps = 30;
   uint32_t warmups = 12;  // more than the 8 after which plans are made by what was measured
-  uint32_t batch = 256;   // variables in one call
+  uint32_t batch = kSlicesPerCall;  // variables in one call
   bool sparse = true;
   bool managed = false;    // push and pull, not reduce
   bool is_bf16 = false;    // else f32
@@ -308,7 +308,7 @@ constexpr const char* kUsage =
     "  --rows N        rows of a sparse variable (1000)\n"
     "  --given N       rows that a rank gives; a dense variable has so many (8)\n"
     "  --width N       elements of a row (8)\n"
-    "  --batch N       variables in one call, at most 256 (256)\n"
+    "  --batch N       variables in one call, at most 4096 (4096)\n"
     "  --wait W        each: for every call before the next; all: at the end (all)\n"
     "  --steps N       timed steps (30); --warmups N before them (12)\n";
 
