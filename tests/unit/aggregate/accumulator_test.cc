@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -13,6 +14,8 @@
 #include <numeric>
 
 #include "base/seeded_random.h"
+#include "support/row_widths.h"
+#include "support/vector_levels.h"
 #include "unit/aggregate/drawn_numbers.h"
 
 namespace parallax {
@@ -315,6 +318,80 @@ TEST(RowAccumulator, JoinedRowsAreBoundedAsSentOnesAre) {
   EXPECT_FALSE(accumulator.join(keys, rows.data())) << "more distinct rows than there may be";
   accumulator.end(0);
   EXPECT_FALSE(accumulator.spend(0, 0)) << "it has ended";
+}
+
+// Rows of one width, of a few sources that have most of the row keys in common.
+struct WideRows {
+  explicit WideRows(uint32_t width) : width(width) {
+    SeededRandom random(width);
+    for (uint32_t source = 0; source < kSources; ++source) {
+      for (uint32_t i = 0; i < kRowsOfEach; ++i) row_keys.push_back((5 * source + 3 * i) % kKeys);
+    }
+    for (size_t i = 0; i < row_keys.size() * width; ++i) {
+      values.push_back(draw_float(random) + 0.0f);  // begun from +0, as sums are
+      auto& sum = sums.try_emplace(row_keys[i / width], width, 0.0f).first->second;
+      const volatile float next = sum[i % width] + values[i];
+      sum[i % width] = next;
+    }
+  }
+  // In messages that come before their turn; or where they lie, and some of them may stay.
+  void sum(RowAccumulator* accumulator, bool sent) const {
+    accumulator->clear();
+    for (uint32_t turn = 0; turn < kSources; ++turn) {
+      const uint32_t source = sent ? kSources - 1 - turn : turn;
+      const uint32_t* const keys = &row_keys[source * kRowsOfEach];
+      const float* const rows = &values[size_t{source} * kRowsOfEach * width];
+      if (sent) {
+        const Part part = rows_part({keys, keys + kRowsOfEach}, {rows, rows + kRowsOfEach * width});
+        ASSERT_TRUE(accumulator->add(source, kRowsOfEach, part.payload.span()));
+      } else {
+        std::array<const std::byte*, kRowsOfEach> places;
+        for (uint32_t i = 0; i < kRowsOfEach; ++i) {
+          places[i] = reinterpret_cast<const std::byte*>(rows + i * width);
+        }
+        ASSERT_TRUE(accumulator->spend(source, kRowsOfEach));
+        ASSERT_TRUE(accumulator->join({keys, kRowsOfEach}, places.data()));
+      }
+      accumulator->end(source);
+    }
+    ASSERT_EQ(accumulator->row_count(), sums.size());
+    for (uint32_t slot = 0; slot < accumulator->row_count(); ++slot) {
+      const std::vector<float>& want = sums.at(accumulator->row_keys()[slot]);
+      ASSERT_EQ(std::memcmp(accumulator->row(slot), want.data(), width * sizeof(float)), 0)
+          << width << ", row " << accumulator->row_keys()[slot];
+    }
+  }
+  static constexpr uint32_t kSources = 3, kRowsOfEach = 5, kKeys = 7;
+  const uint32_t width;
+  std::vector<uint32_t> row_keys;
+  std::vector<float> values;
+  std::map<uint32_t, std::vector<float>> sums;
+};
+
+// Given rows of any width by each way that they come, at each level of vector code: expect the bits
+// of one addition at a time, in the order of the sources.
+TEST(RowAccumulator, RowsOfAnyWidthAreThoseOfOneAdditionAtATime) {
+  for (const uint32_t width : testkit::kRowWidths) {
+    const WideRows rows(width);
+    const auto sum = [&](bool sent, bool rows_stay) {
+      Arena arena;
+      RowAccumulator accumulator;
+      reserve(&arena, &accumulator,
+              RowAccumulatorOptions{.sources = WideRows::kSources,
+                                    .rows_max = WideRows::kKeys,
+                                    .source_rows_max = WideRows::kRowsOfEach,
+                                    .row_elements = width,
+                                    .ordered = true,
+                                    .rows_stay = rows_stay});
+      rows.sum(&accumulator, sent);
+    };
+    testkit::at_each_vector_level([&] {
+      sum(true, false);
+      sum(false, false);
+      sum(false, true);
+    });
+    if (HasFatalFailure()) return;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Both, RowAccumulatorTest, testing::Bool());

@@ -13,6 +13,9 @@
 #include <vector>
 
 #include "base/seeded_random.h"
+#include "support/numbers.h"
+#include "support/row_widths.h"
+#include "support/vector_levels.h"
 #include "unit/aggregate/coalescing.h"
 
 namespace parallax {
@@ -215,6 +218,53 @@ TEST(RowCoalescer, DistinctRowsAreTakenAsTheyAre) {
         expected.erase(row_key);
       }
       ASSERT_EQ(taken.block[taken.bytes], std::byte{0x5a});
+    }
+  }
+}
+
+// Given rows of any width and float type, whose ids are looked for or are there already, at each
+// level of vector code: expect the bits of one addition at a time, in the order of the slice, begun
+// from +0.
+TEST(RowCoalescer, RowsOfAnyWidthAreThoseOfOneAdditionAtATime) {
+  const std::vector<int64_t> ids = {3, 0, 3, kPaddingId, 6, 3, 0, 5};
+  for (const uint32_t width : kRowWidths) {
+    const Partition partition(7, width, true, SlotMap::of_ranks(2, kSlotsPerOwner), 0);
+    for (const uint32_t dtype : {PARALLAX_F32, PARALLAX_F16, PARALLAX_BF16}) {
+      SeededRandom random(width);
+      testkit::Numbers values(dtype, ids.size() * width);
+      std::map<int64_t, std::vector<float>> naive;
+      for (size_t i = 0; i < values.size(); ++i) {
+        values.set(i, random.chance(5) ? -0.0 : random.unit() - 0.5);
+        auto& sum = naive.try_emplace(ids[i / width], width, 0.0f).first->second;
+        const volatile float next = sum[i % width] + static_cast<float>(values[i]);
+        sum[i % width] = next;
+      }
+      const RowSlice slice = {
+          .ids = {.wide = ids.data()},
+          .count = static_cast<uint32_t>(ids.size()),
+          .values = {.rows = static_cast<const std::byte*>(values.data()), .dtype = dtype}};
+      OfIdsAlone alone(ids.size());
+      alone.coalescer.begin(ids.size());
+      alone.coalescer.add_ids(partition, slice.ids, slice.count, 0);
+      at_each_vector_level([&] {
+        for (const bool are_there : {false, true}) {
+          Coalescing<> made(partition, ids.size(), {.row_elements = width});
+          if (are_there) {
+            made.coalescer.coalesce_found(alone.coalescer, slice, group_of, made.block.data());
+          } else {
+            made.coalescer.coalesce(partition, slice, {}, group_of, made.block.data());
+          }
+          ASSERT_EQ(made.coalescer.item_count(), 4u);
+          for (uint32_t item = 0; item < 4; ++item) {
+            const uint64_t id = partition.row_of(made.coalescer.row_keys()[item]);
+            const std::vector<float>& want = naive.at(static_cast<int64_t>(id));
+            ASSERT_EQ(std::memcmp(made.row(item), want.data(), width * sizeof(float)), 0)
+                << dtype_name(dtype) << " " << width << ", row " << id;
+          }
+          ASSERT_EQ(made.block[made.bytes], std::byte{0x5a});
+        }
+      });
+      if (HasFatalFailure()) return;
     }
   }
 }

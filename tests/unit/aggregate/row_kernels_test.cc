@@ -18,7 +18,8 @@
 namespace parallax {
 namespace {
 
-constexpr size_t kCounts[] = {0, 1, 3, 8, 63, 64, 65, 1000};
+constexpr size_t kCounts[] = {0,  1,  3,  7,  8,  15,  16,   17,   31,
+                              32, 33, 63, 64, 65, 511, 1000, 4095, 4096};
 
 template <typename In>
 class RowKernels : public testing::Test {

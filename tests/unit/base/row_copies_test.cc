@@ -9,50 +9,83 @@
 
 #include "base/half_numbers.h"
 #include "base/seeded_random.h"
+#include "support/numbers.h"
+#include "support/row_widths.h"
+#include "support/vector_levels.h"
 
 namespace parallax {
 namespace {
 
-// Given rows of any width, some of them none, in the order of the source or of the target or
-// neither, expect each where it goes, zeros for none, and nothing beside them written.
+constexpr uint32_t kRows = 50;
+constexpr size_t kBehind = 1;  // first is one number that is no row's: rows lie off any alignment
+
+struct Types {
+  uint32_t from, to;
+};
+constexpr Types kTypes[] = {{PARALLAX_F32, PARALLAX_F32},   {PARALLAX_F16, PARALLAX_F16},
+                            {PARALLAX_BF16, PARALLAX_BF16}, {PARALLAX_F32, PARALLAX_F16},
+                            {PARALLAX_F32, PARALLAX_BF16},  {PARALLAX_F16, PARALLAX_F32},
+                            {PARALLAX_BF16, PARALLAX_F32}};
+
+// The same rows in both types, converted one number at a time. They are no numbers of f16 or bf16
+// before they are rounded.
+struct DrawnRows {
+  DrawnRows(const Types& types, uint32_t width)
+      : from(types.from, kBehind + kRows * width), to(types.to, from.size()) {
+    SeededRandom random(width);
+    for (size_t i = 0; i < from.size(); ++i) {
+      from.set(i, static_cast<double>(static_cast<float>(random.unit() - 0.5)));
+      to.set(i, from[i]);
+    }
+  }
+  static const std::byte* row(testkit::Numbers& numbers, uint32_t row, uint32_t width) {
+    return static_cast<const std::byte*>(numbers.data()) +
+           (kBehind + row * width) * bytes_of_dtype(numbers.dtype());
+  }
+  testkit::Numbers from, to;
+};
+
+// So many rows, some of them none: each where it goes, zeros for none, and nothing beside them
+// written.
+void copy_some(const RowCopies& copies, DrawnRows& drawn, uint32_t width, uint32_t count,
+               SeededRandom& random) {
+  std::vector<std::byte> got(kRows * copies.bytes() + 1, std::byte{0x55}), want = got;
+  RowCopies::Some some;
+  some.count = count;
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto row = static_cast<uint32_t>(random.below(kRows));
+    const size_t place = 1 + i * 3 % kRows * copies.bytes();  // each once
+    const bool is_none = random.chance(20);
+    some.rows[i] = is_none ? nullptr : DrawnRows::row(drawn.from, row, width);
+    some.to[i] = &got[place];
+    if (is_none) {
+      std::memset(&want[place], 0, copies.bytes());
+    } else {
+      std::memcpy(&want[place], DrawnRows::row(drawn.to, row, width), copies.bytes());
+    }
+  }
+  copies.copy(some);
+  ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size()), 0) << count << " rows";
+}
+
+// Given rows of any width, as they are or to be converted, in the order of the source or of the
+// target or neither, at each level of vector code: expect the bits of one number at a time.
 TEST(RowCopies, EachGoesWhereItIsSaid) {
-  for (const uint32_t width : {1u, 3u, 8u, 16u, 17u, 32u, 64u, 65u, 512u}) {
-    for (const bool converts : {false, true}) {
-      SCOPED_TRACE(std::to_string(width) + (converts ? " converted" : ""));
-      SeededRandom random(width + (converts ? 1000 : 0));
-      const uint32_t to_dtype = converts ? PARALLAX_BF16 : PARALLAX_F32;
-      const size_t to_bytes = bytes_of_dtype(to_dtype);
-      const RowCopies copies(converter(PARALLAX_F32, to_dtype), width, to_bytes);
-      ASSERT_EQ(copies.bytes(), width * to_bytes);
-      constexpr uint32_t kRows = 50;
-      // Off any alignment but the numbers' own.
-      std::vector<float> from(kRows * width + 1);
-      for (float& each : from) each = static_cast<float>(random.below(100));
-      for (uint32_t count = 0; count <= RowCopies::kTogether; ++count) {
-        std::vector<std::byte> got(kRows * copies.bytes() + 1, std::byte{0x55}), want = got;
-        RowCopies::Some some;
-        some.count = count;
-        for (uint32_t i = 0; i < count; ++i) {
-          const auto row = static_cast<uint32_t>(random.below(kRows));
-          const uint32_t place = i * 3 % kRows;  // each once
-          const bool is_none = random.chance(20);
-          const auto* const numbers = &from[1 + row * width];
-          some.rows[i] = is_none ? nullptr : reinterpret_cast<const std::byte*>(numbers);
-          some.to[i] = &got[1 + place * copies.bytes()];
-          for (uint32_t column = 0; column < width; ++column) {
-            const float number = is_none ? 0 : numbers[column];
-            std::byte* const there = &want[1 + place * copies.bytes() + column * to_bytes];
-            if (converts) {
-              converter(PARALLAX_F32, to_dtype)(reinterpret_cast<const std::byte*>(&number), there,
-                                                1);
-            } else {
-              std::memcpy(there, &number, sizeof number);
-            }
-          }
+  for (const uint32_t width : testkit::kRowWidths) {
+    for (const Types& types : kTypes) {
+      SCOPED_TRACE(std::to_string(width) + " " + dtype_name(types.from) + " to " +
+                   dtype_name(types.to));
+      DrawnRows drawn(types, width);
+      const RowCopies copies(converter(types.from, types.to), width, bytes_of_dtype(types.to));
+      ASSERT_EQ(copies.bytes(), width * bytes_of_dtype(types.to));
+      testkit::at_each_vector_level([&] {
+        SeededRandom random(width);
+        const uint32_t step = width > 500 ? 8 : 1;  // few of the wide ones, to be quick
+        for (uint32_t count = 0; count <= RowCopies::kTogether; count += step) {
+          copy_some(copies, drawn, width, count, random);
+          if (testing::Test::HasFatalFailure()) return;
         }
-        copies.copy(some);
-        ASSERT_EQ(got, want) << count;
-      }
+      });
     }
   }
 }

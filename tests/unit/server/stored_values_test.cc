@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
 #include <memory>
 #include <set>
 #include <string>
@@ -13,7 +15,9 @@
 #include "base/seeded_random.h"
 #include "server/table.h"
 #include "support/numbers.h"
+#include "support/row_widths.h"
 #include "support/slot_maps.h"
+#include "support/vector_levels.h"
 #include "variable/storage.h"
 
 namespace parallax::stored_values {
@@ -116,6 +120,71 @@ TEST(StoredValues, TakeHalfTheMemory) {
       EXPECT_EQ(narrow.tables[0]->array(1).size(), wide.tables[0]->array(1).size());
       EXPECT_EQ(narrow.tables[0]->needed_bytes() + values / 2,
                 wide.tables[0]->needed_bytes() + kScratch * sizeof(float));
+    }
+  }
+}
+
+// What a row's update leaves of a value, and of its state, by the formulas of parallax.h: each step
+// rounded to float, and the value once more to what it is kept in.
+void update_naively(uint32_t rule, float g, Numbers* values, size_t at, float* state) {
+  constexpr float kRate = 0.3f, kEpsilon = 1e-10f;
+  volatile float step = kRate * g;
+  if (rule == PARALLAX_RULE_ADAGRAD) {
+    const volatile float square = g * g;
+    *state += square;
+    step = step / (std::sqrt(*state) + kEpsilon);
+  }
+  const volatile float value = static_cast<float>((*values)[at]) - step;
+  values->set(at, static_cast<double>(value));
+}
+
+// Three updates of some rows of a table, whose values are kept in the dtype: each number as one by
+// itself would be, and rows that nobody gave as they were.
+void update_rows_of(uint32_t width, uint32_t dtype, uint32_t rule) {
+  constexpr uint64_t kRows = 6;
+  const std::vector<uint32_t> row_keys = {4, 0, 3};
+  Variable variable =
+      stored_variable(kRows, width, true, dtype == PARALLAX_F32 ? 0 : PARALLAX_AS(dtype));
+  variable.rule = rule;
+  variable.initial_accumulator_value = 0.25f;
+  variable.rounding = PARALLAX_ROUNDING_NEAREST_EVEN;
+  Tables tables(variable, 1, false);
+  Table& table = *tables.tables[0];
+  ASSERT_EQ(table.dtype(0), dtype);
+  Numbers values(dtype, Numbers::read_all(dtype, table.array(0).data(), kRows * width));
+  std::vector<float> states(kRows * width, 0.25f), gradient(row_keys.size() * width);
+  SeededRandom random(width);
+  for (int step = 0; step < 3; ++step) {
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      gradient[i] = static_cast<float>(random.unit() - 0.5);
+      const size_t at = row_keys[i / width] * width + i % width;
+      update_naively(rule, gradient[i], &values, at, &states[at]);
+    }
+    ReducedGradient reduced;
+    reduced.contributed = reduced.has_values = reduced.rows = true;
+    reduced.row_keys = row_keys.data();
+    reduced.row_count = static_cast<uint32_t>(row_keys.size());
+    reduced.row_elements = width;
+    reduced.values = reinterpret_cast<const std::byte*>(gradient.data());
+    ASSERT_EQ(table.apply(reduced, {.rule = rule, .learning_rate = 0.3f, .epsilon = 1e-10}), 0);
+  }
+  ASSERT_EQ(std::memcmp(table.array(0).data(), values.data(), table.array(0).size()), 0);
+  if (rule == PARALLAX_RULE_ADAGRAD) {
+    ASSERT_EQ(std::memcmp(table.array(1).data(), states.data(), table.array(1).size()), 0);
+  }
+}
+
+// Given rows of any width, kept as they are updated or narrower, at each level of vector code:
+// expect the bits of one number at a time.
+TEST(StoredValues, RowsOfAnyWidthAreUpdatedAsOneNumberIs) {
+  for (const uint32_t width : testkit::kRowWidths) {
+    for (const uint32_t dtype : {PARALLAX_F32, PARALLAX_F16, PARALLAX_BF16}) {
+      for (const uint32_t rule : {PARALLAX_RULE_SGD, PARALLAX_RULE_ADAGRAD}) {
+        SCOPED_TRACE(std::to_string(width) + " " + dtype_name(dtype) + " " +
+                     parallax::kRules[rule].name);
+        testkit::at_each_vector_level([&] { update_rows_of(width, dtype, rule); });
+        if (HasFatalFailure()) return;
+      }
     }
   }
 }
