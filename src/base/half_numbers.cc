@@ -85,10 +85,20 @@ void round_natively(const std::byte* __restrict from, std::byte* __restrict to, 
 
 }  // namespace
 
+bool has_half_instructions() {
+#if defined(__x86_64__)
+  return vector_level() >= VectorLevel::kAvx2;
+#elif defined(__aarch64__)
+  return true;
+#else
+  return false;
+#endif
+}
+
 void widen_halves(const std::byte* from, std::byte* to, size_t count) {
   size_t done = 0;
 #if defined(__x86_64__)
-  if (vector_level() >= VectorLevel::kAvx2) done = widen_by_f16c(from, to, count);
+  if (has_half_instructions()) done = widen_by_f16c(from, to, count);
 #elif defined(__aarch64__)
   return widen_natively(from, to, count);
 #endif
@@ -98,7 +108,7 @@ void widen_halves(const std::byte* from, std::byte* to, size_t count) {
 void round_to_halves(const std::byte* from, std::byte* to, size_t count) {
   size_t done = 0;
 #if defined(__x86_64__)
-  if (vector_level() >= VectorLevel::kAvx2) done = round_by_f16c(from, to, count);
+  if (has_half_instructions()) done = round_by_f16c(from, to, count);
 #elif defined(__aarch64__)
   return round_natively(from, to, count);
 #endif

@@ -12,6 +12,8 @@
 
 namespace parallax {
 
+// Whether the machine has instructions for it, at the level of vector code in use.
+bool has_half_instructions();
 // `count` floats from as many f16.
 void widen_halves(const std::byte* from, std::byte* to, size_t count);
 // `count` f16 from as many floats, each rounded to nearest even; a NaN becomes the quiet one.
