@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@
 #include "base/arena.h"
 #include "base/number.h"
 #include "base/vector_code.h"
+#include "message/section_payload.h"
+#include "server/table.h"
 #include "server/update_rules.h"
 #include "tool/bench/workload.h"
 #include "tool/bench/zipf.h"
@@ -30,8 +33,11 @@
 namespace parallax {
 namespace {
 
-constexpr int64_t kWidths[] = {1, 8, 64, 256};
+constexpr int64_t kWidths[] = {1, 8, 16, 64, 256, 1024, 4096};
 constexpr int64_t kByteCounts[] = {16 << 10, 1 << 20, 16 << 20};
+// By width, the first cache and the memory alone: there are many widths. Bytes bound the rows.
+constexpr int64_t kRowsByteCounts[] = {16 << 10, 16 << 20};
+constexpr uint32_t kFloatDtypes[] = {PARALLAX_F32, PARALLAX_F16, PARALLAX_BF16};
 constexpr double kMemcpySeconds = 0.01;
 constexpr size_t kMemcpyBatchBytes = 1 << 20;
 constexpr uint32_t kWorld = 8;
@@ -141,20 +147,20 @@ void row_sum(benchmark::State& state, uint32_t dtype) {
 // A source comes once: so many of them before an accumulator starts over with the first.
 constexpr uint32_t kSources = 4096;
 
-// One addend of a step's dense sum, as the engine takes it, message by message.
-
-void dense_accumulate(benchmark::State& state) {
+// One addend of a step's dense sum, as the engine takes it, message by message. Sums are floats.
+void dense_accumulate(benchmark::State& state, uint32_t dtype) {
   constexpr uint64_t kMessageElements = 2048;
   const auto bytes = static_cast<size_t>(state.range(0));
-  const uint64_t elements = bytes / sizeof(float);
-  const std::vector<std::byte> values = some_values(PARALLAX_F32, elements);
+  const size_t element_bytes = bytes_of_dtype(dtype);
+  const uint64_t elements = bytes / element_bytes;
+  const std::vector<std::byte> values = some_values(dtype, elements);
   Arena arena;
   DenseAccumulator accumulator;
   reserve(&arena, [&](Arena& from) { accumulator.lay_out(from, elements, {.addends = kSources}); });
   const auto add = [&](uint32_t addend) {
     for (uint64_t first = 0; first < elements; first += kMessageElements) {
       const uint64_t count = std::min(kMessageElements, elements - first);
-      if (!accumulator.add(addend, count, {values.data() + first * sizeof(float), PARALLAX_F32})) {
+      if (!accumulator.add(addend, count, {values.data() + first * element_bytes, dtype})) {
         state.SkipWithError("the accumulator refused a piece");
       }
     }
@@ -170,14 +176,15 @@ void dense_accumulate(benchmark::State& state) {
   });
 }
 
-// A slice's rows, ids drawn by Zipf's law: duplicates coalesced, all grouped by owner.
-void row_coalescer(benchmark::State& state) {
-  const Shape shape(state, PARALLAX_F32);
+// A slice's rows, ids drawn by Zipf's law: duplicates coalesced, all grouped by owner. This is
+// where narrow rows are scattered and added: the sums are floats, and so is all that an owner gets.
+void row_coalescer(benchmark::State& state, uint32_t dtype) {
+  const Shape shape(state, dtype);
   const uint64_t table_rows = shape.rows * kTableRowsPerRow;
   const auto width = static_cast<uint32_t>(shape.width);
   const Partition partition(table_rows, width, true, SlotMap::of_ranks(kWorld, kSlotsPerOwner), 0);
   const auto ids = tool::bench::draw_ids(table_rows, kSkew, kSeed, 0, shape.rows);
-  const std::vector<std::byte> values = some_values(PARALLAX_F32, shape.rows * width);
+  const std::vector<std::byte> values = some_values(dtype, shape.rows * width);
   const RowCoalescerOptions options = {
       .rows_max = shape.rows, .groups = kWorld, .row_elements = width};
   Arena arena, block_arena;
@@ -188,7 +195,7 @@ void row_coalescer(benchmark::State& state) {
   reserve(&arena, [&](Arena& from) { coalescer.lay_out(from, options); });
   const RowSlice slice = {.ids = {.wide = ids.data()},
                           .count = static_cast<uint32_t>(shape.rows),
-                          .values = {.rows = values.data()}};
+                          .values = {.rows = values.data(), .dtype = dtype}};
   measure(state, shape.bytes, [&] {
     coalescer.coalesce(
         partition, slice, {}, [&](uint32_t row_key) { return partition.owner_of(row_key); },
@@ -235,7 +242,99 @@ void scatter_add(benchmark::State& state) {
   });
 }
 
-// Rows of a table updated by a rule.
+// Distinct rows, all over a table of more of them.
+std::vector<uint32_t> scattered_rows(const Partition& partition, uint64_t rows) {
+  std::vector<uint32_t> row_keys;
+  for (uint64_t row = 0; row < rows; ++row) row_keys.push_back(partition.row_key_of(row));
+  return row_keys;
+}
+
+// Rows of a table copied into the answer to a pull, one behind the other. Bytes are those read.
+struct Gather {
+  const char* name;
+  uint32_t from, to;
+};
+constexpr Gather kGathers[] = {
+    {"gather_f32", PARALLAX_F32, PARALLAX_F32},
+    {"gather_f16", PARALLAX_F16, PARALLAX_F16},
+    {"gather_bf16", PARALLAX_BF16, PARALLAX_BF16},
+    {"gather_f32_as_f16", PARALLAX_F32, PARALLAX_F16},
+    {"gather_f32_as_bf16", PARALLAX_F32, PARALLAX_BF16},
+};
+
+void gather(benchmark::State& state, const Gather& what) {
+  const Shape shape(state, what.from);
+  const Partition partition(shape.rows * kTableRowsPerRow, shape.width, true,
+                            SlotMap::of_ranks(kWorld, kSlotsPerOwner), 0);
+  const std::vector<uint32_t> order = scattered_rows(partition, shape.rows);
+  const std::vector<std::byte> table = some_values(what.from, partition.rows() * shape.width);
+  std::vector<std::byte> answer(shape.rows * shape.width * bytes_of_dtype(what.to));
+  Send send;
+  send.header.encoding = Encoding::kRows;
+  send.format = {.element_bytes = bytes_of_dtype(what.to),
+                 .source_bytes = bytes_of_dtype(what.from),
+                 .convert = converter(what.from, what.to)};
+  send.rows = {.values = table.data(),
+               .order = order.data(),
+               .row_elements = static_cast<uint32_t>(shape.width)};
+  send.count = shape.rows;
+  measure(state, shape.bytes, [&] {
+    write_payload(send, shape.rows, answer.data());
+    benchmark::DoNotOptimize(answer.data());
+  });
+}
+
+// Rows all over a table updated by a step's gradient, with the values kept as they are updated, or
+// narrower. Gradients are floats in any case.
+struct TableUpdate {
+  uint32_t rule, stored;
+  bool by_chance = false;
+
+  std::string name() const {
+    return std::string("table_update_") + kRules[rule].name + "_" + dtype_name(stored) +
+           (by_chance ? "_by_chance" : "");
+  }
+};
+constexpr TableUpdate kTableUpdates[] = {
+    {PARALLAX_RULE_SGD, PARALLAX_F32},      {PARALLAX_RULE_SGD, PARALLAX_F16},
+    {PARALLAX_RULE_SGD, PARALLAX_BF16},     {PARALLAX_RULE_SGD, PARALLAX_BF16, true},
+    {PARALLAX_RULE_ADAGRAD, PARALLAX_F32},  {PARALLAX_RULE_ADAGRAD, PARALLAX_F16},
+    {PARALLAX_RULE_ADAGRAD, PARALLAX_BF16},
+};
+
+void table_update(benchmark::State& state, const TableUpdate& what) {
+  const Shape shape(state, PARALLAX_F32);
+  Variable variable;
+  variable.rows = shape.rows * kTableRowsPerRow;
+  variable.row_elements = shape.width;
+  variable.rows_max = shape.rows;
+  variable.rule = what.rule;
+  variable.init_low = variable.init_high = 1;
+  variable.initial_accumulator_value = 1;
+  variable.storage_dtype = what.stored == PARALLAX_F32 ? 0 : PARALLAX_AS(what.stored);
+  if (what.by_chance) variable.rounding = PARALLAX_ROUNDING_STOCHASTIC;
+  const Partition partition(variable.rows, shape.width, true,
+                            SlotMap::of_ranks(kWorld, kSlotsPerOwner), 0);
+  Table table(variable, partition, 0, false);
+  if (!table.reserve().ok()) return state.SkipWithError("no memory for the table");
+  uint64_t left = UINT64_MAX;
+  if (!table.initialize(&left)) return state.SkipWithError("the table is not all there");
+  const std::vector<uint32_t> row_keys = scattered_rows(partition, shape.rows);
+  const std::vector<float> values(shape.rows * shape.width, 0x1p-10F);
+  ReducedGradient gradient;
+  gradient.contributed = gradient.has_values = gradient.rows = true;
+  gradient.row_count = static_cast<uint32_t>(shape.rows);
+  gradient.row_keys = row_keys.data();
+  gradient.values = reinterpret_cast<const std::byte*>(values.data());
+  gradient.row_elements = shape.width;
+  const UpdateArguments with = {
+      .rule = what.rule, .learning_rate = 0x1p-10, .epsilon = kRules[what.rule].epsilon};
+  measure(state, shape.bytes, [&] {
+    if (table.apply(gradient, with) != 0) state.SkipWithError("the table was not updated");
+  });
+}
+
+// Rows that lie one behind the other, with their states, updated by a rule.
 void update(benchmark::State& state, uint32_t rule) {
   const Shape shape(state, PARALLAX_F32);
   const uint64_t elements = shape.rows * shape.width;
@@ -287,20 +386,39 @@ void by_bytes(benchmark::internal::Benchmark* benchmark) {
 void by_width_and_bytes(benchmark::internal::Benchmark* benchmark) {
   benchmark->ArgNames({"width", "bytes"});
   for (const int64_t width : kWidths) {
-    for (const int64_t bytes : kByteCounts) benchmark->Args({width, bytes});
+    for (const int64_t bytes : kRowsByteCounts) benchmark->Args({width, bytes});
+  }
+}
+
+// A benchmark for each dtype, with its name behind the kernel's.
+template <size_t kCount>
+void add_each(const char* name, const uint32_t (&dtypes)[kCount],
+              void (*kernel)(benchmark::State&, uint32_t),
+              void (*arguments)(benchmark::internal::Benchmark*)) {
+  for (const uint32_t dtype : dtypes) {
+    const std::string with_dtype = std::string(name) + "_" + dtype_name(dtype);
+    arguments(benchmark::RegisterBenchmark(
+        with_dtype.c_str(), [kernel, dtype](benchmark::State& state) { kernel(state, dtype); }));
   }
 }
 
 void add_all() {
+  constexpr uint32_t kAll[] = {PARALLAX_F32,  PARALLAX_F64, PARALLAX_F16,
+                               PARALLAX_BF16, PARALLAX_I32, PARALLAX_I64};
+  static_assert(std::size(kAll) == kDtypeCount);
   by_bytes(benchmark::RegisterBenchmark("memcpy", memcpy_alone));
-  by_bytes(benchmark::RegisterBenchmark("dense_accumulate", dense_accumulate));
-  for (uint32_t dtype = 0; dtype < kDtypeCount; ++dtype) {
-    const std::string name = std::string("row_sum_") + dtype_name(dtype);
-    by_width_and_bytes(benchmark::RegisterBenchmark(
-        name.c_str(), [dtype](benchmark::State& state) { row_sum(state, dtype); }));
-  }
-  by_width_and_bytes(benchmark::RegisterBenchmark("row_coalescer", row_coalescer));
+  add_each("dense_accumulate", kFloatDtypes, dense_accumulate, by_bytes);
+  add_each("row_sum", kAll, row_sum, by_width_and_bytes);
+  add_each("row_coalescer", kFloatDtypes, row_coalescer, by_width_and_bytes);
   by_width_and_bytes(benchmark::RegisterBenchmark("scatter_add", scatter_add));
+  for (const Gather& each : kGathers) {
+    by_width_and_bytes(benchmark::RegisterBenchmark(
+        each.name, [&each](benchmark::State& state) { gather(state, each); }));
+  }
+  for (const TableUpdate& each : kTableUpdates) {
+    by_width_and_bytes(benchmark::RegisterBenchmark(
+        each.name().c_str(), [&each](benchmark::State& state) { table_update(state, each); }));
+  }
   for (const RuleTraits& each : kRules) {
     if (each.rule == PARALLAX_RULE_NONE || each.calls_back) continue;
     const std::string name = std::string("update_") + each.name;
@@ -342,6 +460,14 @@ bool take_level(int* argc, char** argv) {
 int main(int argc, char** argv) {
   if (!take_level(&argc, argv)) return 2;
   parallax::add_all();
+  // Shorter than Google Benchmark's own, since they are many; what the caller says comes later, and
+  // so instead.
+  std::string min_time = "--benchmark_min_time=0.1";
+  std::vector<char*> arguments(argv, argv + argc);
+  arguments.insert(arguments.begin() + 1, min_time.data());
+  argc = static_cast<int>(arguments.size());
+  arguments.push_back(nullptr);
+  argv = arguments.data();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();

@@ -255,13 +255,18 @@ class Kernels(support.Case):
                 self.assertGreater(each[counter], 0, each["name"])
             name, *arguments = each["name"].split("/")
             found.setdefault(name, []).append(arguments[0])
-        by_width = [f"width:{width}" for width in (1, 8, 64, 256)]
-        names = ([f"row_sum_{t}" for t in ("f32", "f64", "f16", "bf16", "i32", "i64")] +
+        by_width = [f"width:{width}" for width in (1, 8, 16, 64, 256, 1024, 4096)]
+        floats = ("f32", "f16", "bf16")
+        names = ([f"row_sum_{t}" for t in (*floats, "f64", "i32", "i64")] +
+                 [f"{kernel}_{t}" for kernel in ("row_coalescer", "gather") for t in floats] +
+                 [f"table_update_{r}_{t}" for r in ("SGD", "ADAGRAD") for t in floats] +
                  [f"update_{r}" for r in ("SGD", "ADAGRAD", "ADAM", "MOMENTUM", "ROWWISE_ADAGRAD",
-                                          "SUM", "FTRL")] + ["row_coalescer", "scatter_add"])
+                                          "SUM", "FTRL")] +
+                 ["scatter_add", "gather_f32_as_f16", "gather_f32_as_bf16",
+                  "table_update_SGD_bf16_by_chance"])
         expected = {name: by_width for name in names}
-        expected.update({name: ["bytes:16384"] for name in ("memcpy", "dense_accumulate",
-                                                            "hash_to_owner")})
+        expected.update({name: ["bytes:16384"] for name in
+                         ("memcpy", "hash_to_owner", *(f"dense_accumulate_{t}" for t in floats))})
         self.assertEqual(found, expected)
 
     def test_refuses_unknown_flags(self):
