@@ -25,7 +25,7 @@ namespace parallax::many {
 namespace {
 
 constexpr size_t kSlicesPerCall = PARALLAX_SLICES_MAX;
-constexpr double kMessageBytes = 64 << 10;  // that a message of many variables may have
+constexpr double kMessageBytes = 60 << 10;  // that a message between hosts may have
 
 struct Shape {
   uint32_t variables = 1000;

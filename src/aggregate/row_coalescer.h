@@ -231,7 +231,8 @@ class RowCoalescer final : public RowGroups {
                     const std::byte* values) {
     uint32_t next = begun;
     if constexpr (std::is_same_v<In, Half>) {
-      if (options_.row_elements < kVectorCountMin && has_half_instructions()) {
+      if (options_.row_elements < kVectorCountMin && has_half_instructions() &&
+          !is_mostly_padding(places, count)) {
         return add_half_rows<Sum>(uniques, places, count, begun, values);
       }
     }
@@ -251,17 +252,22 @@ class RowCoalescer final : public RowGroups {
     return next;
   }
 
+  // Of the rows between these ones.
+  static bool is_mostly_padding(const uint32_t* places, uint32_t count) {
+    return count == 0 || places[count - 1] - places[0] >= 2 * count;
+  }
+
   // The same of rows of f16, each too short for the instructions that widen it, without which that
   // takes longer than the sum: those from the first to the last, kRowsTogether at most, are widened
   // together. bf16 is widened by a shift, for which this does not pay.
   template <typename Sum>
   uint32_t add_half_rows(const uint32_t* uniques, const uint32_t* places, uint32_t count,
                          uint32_t begun, const std::byte* values) {
-    if (count == 0) return begun;
     const uint32_t first = places[0], together = places[count - 1] + 1 - first;
     PARALLAX_CHECK(together <= kRowsTogether);
     const size_t elements = options_.row_elements;
-    std::array<std::byte, kRowsTogether * kVectorCountMin * sizeof(float)> floats;
+    alignas(kPrefetchBytes) std::array<std::byte, kRowsTogether * kVectorCountMin * sizeof(float)>
+        floats;
     widen_halves(values + first * elements * sizeof(Half), floats.data(), together * elements);
     std::array<uint32_t, kRowsTogether> rows;
     for (uint32_t i = 0; i < count; ++i) rows[i] = places[i] - first;

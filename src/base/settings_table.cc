@@ -135,9 +135,9 @@ constexpr SettingRow kRows[] = {
      .sources = kOutside,
      .help =
          "The algorithm of congestion control of transport tcp: system, the system's; auto, the "
-         "system's but between near ranks (round trips below 5 ms) where that is BBR, which "
+         "system's but between near ranks (round trips below 1 ms) where that is BBR, which "
          "leaves links idle there: then cubic, or reno where cubic may not be had; or a name "
-         "that the kernel knows."},
+         "that the kernel knows, asked for once a connection stands."},
     {.name = "rails",
      .type = SettingType::kText,
      .standard = "auto",

@@ -14,9 +14,11 @@ namespace parallax {
 
 namespace {
 
-// What a call queues of its variables before it sends of that what can leave, for each other rank:
-// some messages, of which the last one alone is not full.
+// What a call queues of its variables before it sends of that what can leave: for each other rank
+// some messages, of which the last one alone is not full; but no more than a cache holds, and what
+// is first is not to wait for all.
 constexpr uint64_t kQueuedBytesOfAPeer = 256 * 1024;
+constexpr uint32_t kQueuedPeersMax = 16;
 
 RowSlice rows_of(const PullSlice& slice) {
   return {slice.ids, slice.count, {slice.values, slice.dtype}};
@@ -234,7 +236,7 @@ void ContributionCalls::start(Request& request, int64_t now_ns) {
   size_t run_end = 0, settled = 0;
   uint64_t queued_bytes = 0;
   const uint64_t queued_bytes_max =
-      kQueuedBytesOfAPeer * std::max(1u, group_.columns().world() - 1);
+      kQueuedBytesOfAPeer * std::clamp(group_.columns().world() - 1, 1u, kQueuedPeersMax);
   bool together = false;
   ByteRange run;
   for (size_t i = 0; i < request.slices.size(); ++i) {

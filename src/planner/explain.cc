@@ -86,7 +86,7 @@ std::string why_of_rounding(const VariableFacts& facts, const TopologyFacts& top
                             const VariablePlan& plan) {
   if (!rounds_pushed(facts, topology, plan)) return "";
   return "; what is pushed to other hosts is rounded to bf16 (wire_dtype), by which a sum is off "
-         "by at most 2^-8 of the hosts' sums";
+         "by at most 2^-8 of the sum of the hosts' |sums|";
 }
 
 // Of this rank's host. By allgatherv every host sums, all in one order.

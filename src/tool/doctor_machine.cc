@@ -199,7 +199,7 @@ void check_tcp(const Settings& settings, Findings* findings) {
   if (is_rdma_device(device)) return;
   const Status congestion = check_tcp_congestion(settings.value("tcp_congestion").text);
   if (!congestion.ok()) {
-    return findings->fail("tcp", congestion.message(), "mend it (see tcp_congestion)");
+    findings->fail("congestion", congestion.message(), "mend it (see tcp_congestion)");
   }
   SocketAddress address;
   if (!choose_address(device, &address).ok()) return;  // net_device is a finding of its own

@@ -4,6 +4,7 @@
 #define PARALLAX_TESTS_SUPPORT_ID_SETS_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace parallax::testkit {
@@ -16,12 +17,13 @@ enum class IdSets : uint8_t {
   kSomeEmpty,  // every other rank has none
 };
 
-// What a rank of so many has drawn becomes what is asked for. `common`: of all ranks in turn, empty
-// before the first. Returns how many they are.
+// What a rank of so many has drawn becomes what is asked for. `common`: the first rank's that had
+// any, none before. Returns how many they are.
 inline uint64_t make_id_set(IdSets sets, uint32_t rank, uint32_t ranks, uint64_t rows,
-                            std::vector<int64_t>* common, std::vector<int64_t>* ids) {
+                            std::optional<std::vector<int64_t>>* common,
+                            std::vector<int64_t>* ids) {
   if (sets == IdSets::kSomeEmpty && rank % 2 == 1) ids->clear();
-  if (sets == IdSets::kIdentical && !common->empty()) *ids = *common;
+  if (sets == IdSets::kIdentical && *common) *ids = **common;
   for (int64_t& id : *ids) {
     if (id < 0) continue;
     if (sets == IdSets::kFew) id = id % 2 % static_cast<int64_t>(rows);
@@ -29,7 +31,7 @@ inline uint64_t make_id_set(IdSets sets, uint32_t rank, uint32_t ranks, uint64_t
     id = id / ranks * ranks + rank;
     if (id >= static_cast<int64_t>(rows)) id = -1;
   }
-  *common = *ids;
+  if (!*common) *common = *ids;
   return ids->size();
 }
 

@@ -87,7 +87,7 @@ void Script::draw_contributions(Played* step) {
   step->contributions.assign(options_.variables.size(), std::vector<Contribution>(world_.size()));
   for (uint32_t variable = 0; variable < options_.variables.size(); ++variable) {
     const parallax_variable_t& shape = options_.variables[variable];
-    std::vector<int64_t> common;
+    std::optional<std::vector<int64_t>> common;
     for (uint32_t rank = 0; rank < world_.size(); ++rank) {
       Contribution& contribution = step->contributions[variable][rank];
       if (step->ranks[rank].absent || random_.chance(15)) continue;

@@ -99,7 +99,7 @@ class Machine(DoctorCase):
         self.expect(self.doctor(), "tcp", "OK", "would find this one at", "there is none")
         self.expect(self.doctor(PARALLAX_SECRET="0123456789abcdef" * 2), "tcp", "OK",
                     "by the secret")
-        self.expect(self.doctor(PARALLAX_TCP_CONGESTION="renoo"), "tcp", "FAIL",
+        self.expect(self.doctor(PARALLAX_TCP_CONGESTION="renoo"), "congestion", "FAIL",
                     "tcp_congestion is 'renoo'", "reno")
         self.expect(self.doctor(PARALLAX_SECRET="short"), "tcp", "FAIL", "PARALLAX_SECRET",
                     "openssl rand")

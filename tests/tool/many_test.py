@@ -26,12 +26,11 @@ class Many(support.Case):
         self.assertLess(0, one["local_messages"])
         three = many(*shape, ranks=3, hosts=True)
         self.assertEqual((3, 0), (three["hosts"], three["local_messages"]))
-        # What 40 variables give fits into a message to each of two.
         self.assertLessEqual(2, three["wire_messages"])
-        self.assertLess(three["wire_messages"], 40)
+        self.assertLessEqual(three["wire_messages"], three["messages_bound"])
         # 8 rows of 8 floats of each variable: of their own at least a third goes to each other.
         self.assertLess(40 * 8 * 32 / 3, three["wire_bytes"])
-        self.assertAlmostEqual(4 * 2 + three["wire_bytes"] / 65536, three["messages_bound"],
+        self.assertAlmostEqual(4 * 2 + three["wire_bytes"] / 61440, three["messages_bound"],
                                delta=0.1)
 
     def test_a_table_of_zeros_costs_nothing_before_it_is_touched(self):

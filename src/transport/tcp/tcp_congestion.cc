@@ -2,13 +2,15 @@
 // Asking the kernel for one. See tcp_congestion.h.
 #include "transport/tcp/tcp_congestion.h"
 
+// Has the shortest round trip, which netinet/tcp.h lacks; the two exclude each other.
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -40,32 +42,42 @@ std::string algorithm_of(const UniqueFd& socket) {
   return name.data();
 }
 
-// As the kernel has measured it so far, from its own handshake on; UINT32_MAX: it does not say.
+// The shortest so far, from the kernel's own handshake on: of the others some waited in queues, or
+// for an acknowledgement that was held back. UINT32_MAX: not known.
 uint32_t round_trip_us(const UniqueFd& connection) {
   tcp_info info = {};
   socklen_t bytes = sizeof info;
-  const bool told = getsockopt(connection.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0;
-  return told ? info.tcpi_rtt : UINT32_MAX;
+  const bool told = getsockopt(connection.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+                    bytes >= offsetof(tcp_info, tcpi_min_rtt) + sizeof info.tcpi_min_rtt;
+  return told ? info.tcpi_min_rtt : UINT32_MAX;
+}
+
+std::string line_of(const char* path) {
+  std::string line;
+  std::getline(std::ifstream(path), line);
+  return line;
 }
 
 }  // namespace
 
 Status check_tcp_congestion(std::string_view setting) {
   if (setting == kAuto || setting == kSystem) return {};
-  std::string why = "is no name of one";
+  std::string why = "is no name of one; the kernel has ";
+  const char* those = "/proc/sys/net/ipv4/tcp_available_congestion_control";
   if (!setting.empty() && setting.size() < kNameBytesMax &&
       setting.find('\0') == std::string_view::npos) {
     const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (socket.valid() && ask_for(socket, setting)) return {};
-    why = errno == EPERM ? "may not be had by this process, for the system does not allow it "
-                           "(net.ipv4.tcp_allowed_congestion_control)"
-                         : std::string("cannot be had (") + std::strerror(errno) + ")";
+    // Without a socket nothing is known of it, and connections have troubles of their own.
+    if (!socket.valid() || ask_for(socket, setting)) return {};
+    why = "the kernel has not (" + std::string(std::strerror(errno)) + "); it has ";
+    if (errno == EPERM) {
+      why = "the system does not let this process have; it lets it have ";
+      those = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+    }
   }
-  std::string there;
-  std::getline(std::ifstream("/proc/sys/net/ipv4/tcp_available_congestion_control"), there);
   return invalid("open: tcp_congestion is '" + std::string(setting.substr(0, 32)) +
-                 "', an algorithm of congestion control that " + why +
-                 "; give auto, system, or one that the kernel has: " + there)
+                 "', an algorithm of congestion control that " + why + line_of(those) +
+                 "; give one of these, auto, or system")
       .about_field("tcp_congestion");
 }
 
@@ -77,8 +89,12 @@ bool suits_ranks(std::string_view algorithm, uint32_t round_trip_us) {
 void set_tcp_congestion(const UniqueFd& connection, std::string_view setting) {
   if (setting == kSystem) return;
   if (setting != kAuto) {
-    (void)ask_for(connection, setting);
-    return;
+    if (ask_for(connection, setting)) return;
+    const std::string refused = std::strerror(errno);
+    return log_write_once(LogLevel::kWarn, LogSubsystem::kNet,
+                          "tcp_congestion is " + std::string(setting) +
+                              ", which the kernel refuses for a connection (" + refused +
+                              "); it keeps " + algorithm_of(connection));
   }
   const std::string own = algorithm_of(connection);
   if (suits_ranks(own, round_trip_us(connection))) return;

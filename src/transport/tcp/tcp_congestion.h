@@ -16,8 +16,8 @@
 
 namespace parallax {
 
-// Of a connection whose round trip is less, both ends are in one place.
-inline constexpr uint32_t kNearRoundTripUs = 5000;
+// Of a connection whose shortest round trip is less, both ends are in one place.
+inline constexpr uint32_t kNearRoundTripUs = 1000;
 
 // "auto", "system", or an algorithm that this process may have. INVALID.
 Status check_tcp_congestion(std::string_view setting);

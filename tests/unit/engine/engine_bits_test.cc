@@ -82,7 +82,7 @@ void play(ScriptOptions options, const Way& way, Seen* seen) {
     engine->early_bytes_min = way.early ? 1 : kNeverEarly;
   };
   Script script(options);
-  EXPECT_EQ(script.play(), "");
+  EXPECT_EQ(script.play(), "") << "seed " << options.world.seed;
   seen->plans.insert(script.plans_seen().begin(), script.plans_seen().end());
   for (uint32_t rank = 0; rank < script.world().size(); ++rank) {
     const auto stats = nlohmann::json::parse(script.world().engine(rank).reports().stats_json());

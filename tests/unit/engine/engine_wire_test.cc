@@ -100,10 +100,10 @@ TEST(EngineWire, AnOwnersOwnRowsAreRoundedToo) {
 }
 
 // A step of all ranks, each of which pushes its row of `pushed` by these ids, and pulls them all
-// in the next one.
-std::vector<float> pulled_after(EngineWorld& world, const std::vector<int64_t>& ids,
-                                std::vector<std::vector<float>>& pushed) {
-  std::vector<float> values(pushed[0].size());
+// in the next one: what each pulls.
+std::vector<std::vector<float>> pulled_after(EngineWorld& world, const std::vector<int64_t>& ids,
+                                             std::vector<std::vector<float>>& pushed) {
+  std::vector<std::vector<float>> values(world.size(), std::vector<float>(pushed[0].size()));
   for (int i = 0; i < 2; ++i) {
     uint64_t step = 0;
     const auto all = [&](auto post) {
@@ -116,7 +116,7 @@ std::vector<float> pulled_after(EngineWorld& world, const std::vector<int64_t>& 
     }
     all([&](uint32_t rank, Request** request) {
       const parallax_slice_t slice =
-          rows_slice(0, ids, i == 0 ? pushed[rank].data() : values.data());
+          rows_slice(0, ids, i == 0 ? pushed[rank].data() : values[rank].data());
       StepCalls& calls = world.engine(rank).step_calls();
       return i == 0 ? calls.push(step, {&slice, 1}, request)
                     : calls.pull(step, {&slice, 1}, request);
@@ -146,7 +146,9 @@ TEST(EngineWire, SumsAreOffByNoMoreThanIsSaid) {
         values.push_back(static_cast<float>(std::ldexp(random.unit() * 2 - 1, power)));
       }
     }
-    const std::vector<float> got = pulled_after(world, ids, pushed);
+    const std::vector<std::vector<float>> of_ranks = pulled_after(world, ids, pushed);
+    for (const std::vector<float>& other : of_ranks) ASSERT_EQ(other, of_ranks[0]);
+    const std::vector<float>& got = of_ranks[0];
     uint64_t rounded = 0;
     for (uint64_t i = 0; i < got.size(); ++i) {
       std::map<uint32_t, double> of_hosts;

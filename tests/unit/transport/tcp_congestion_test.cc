@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -25,8 +26,9 @@ class Connected : public testing::Test {
     ASSERT_EQ(tcp_listen_at(address, &listener_), 0);
     ASSERT_TRUE(tcp_name(listener_, &address).ok());
     ASSERT_EQ(tcp_connect(address, &near_), 0);
-    while (tcp_accept(listener_, &far_, &from) == Accepted::kNone) {
-    }
+    pollfd waiting = {.fd = listener_.get(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(poll(&waiting, 1, 60'000), 1);
+    ASSERT_EQ(tcp_accept(listener_, &far_, &from), Accepted::kOne);
     ASSERT_EQ(tcp_connected(near_), 0);
   }
 
@@ -97,8 +99,7 @@ TEST(TcpCongestion, SettingsAreChecked) {
     EXPECT_EQ(refused.code(), PARALLAX_INVALID) << wrong;
     EXPECT_EQ(refused.facts().field, "tcp_congestion");
     // What there is: every kernel has it.
-    EXPECT_NE(refused.message().find("reno", refused.message().find("the kernel has")),
-              std::string::npos)
+    EXPECT_NE(refused.message().find("reno", refused.message().find(" has ")), std::string::npos)
         << refused.message();
     EXPECT_LT(refused.message().size(), 400u);
   }
