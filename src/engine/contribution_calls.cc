@@ -15,8 +15,8 @@ namespace parallax {
 namespace {
 
 // What a call queues of its variables before it sends of that what can leave: for each other rank
-// some messages, of which the last one alone is not full; but no more than a cache holds, and what
-// is first is not to wait for all.
+// some messages, of which the last one alone is not full. Of no more than so many, since in a
+// large world what is first would wait for all.
 constexpr uint64_t kQueuedBytesOfAPeer = 256 * 1024;
 constexpr uint32_t kQueuedPeersMax = 16;
 
