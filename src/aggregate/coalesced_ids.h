@@ -46,6 +46,7 @@ class CoalescedIds final : public RowGroups {
   }
   void add_ids(const Partition& partition, const RowIds& ids, uint32_t count, uint32_t before) {
     keep(ids, count, before);
+    if (find_sorted(partition, count)) return;
     const uint32_t begun = count_;
     ask_for(before, std::min(count, kRowsTogether));
     for (uint32_t first = 0; first < count; first += kRowsTogether) {
@@ -114,6 +115,19 @@ class CoalescedIds final : public RowGroups {
       });
     });
     kept_ = before + count;
+  }
+
+  bool find_sorted(const Partition& partition, uint32_t count) {
+    const uint32_t* const ids = ids_.data();
+    const auto note = [ids, id_of = groups_, first_rows = first_rows_,
+                       rows = rows_.data()](uint32_t unique, uint32_t row) {
+      id_of[unique] = ids[row];
+      if (first_rows) rows[unique] = row;
+    };
+    if (!find_all_by_sort(partition, ids, count, uniques_.data(), note)) return false;
+    padded_ = std::find(ids, ids + count, kPaddingKept) != ids + count;
+    find_row_keys(partition, 0);
+    return true;
   }
 
   // Of the kept ids from `first` on so many are asked of the memory.

@@ -330,6 +330,7 @@ class RowCoalescer final : public RowGroups {
   // Visits the tokens that are no padding, some at a time.
   template <typename Ids, typename Visit>
   void insert_each(const Partition& partition, const Ids& ids, uint32_t count, const Visit& visit) {
+    if (insert_sorted(partition, ids, count, visit)) return;
     const uint32_t begun = count_;
     std::array<Found, 2> both = {};  // the next ones are asked of the memory before these are found
     look_at(ids, 0, count, &both[0]);
@@ -349,6 +350,32 @@ class RowCoalescer final : public RowGroups {
       visit(found);
     }
     find_row_keys(partition, begun);
+  }
+
+  template <typename Ids, typename Visit>
+  bool insert_sorted(const Partition& partition, const Ids& ids, uint32_t count,
+                     const Visit& visit) {
+    if (index_in_use_ == &index_) return false;
+    uint32_t* const uniques = options_.scratch->third_numbers();
+    const auto note = [&ids, id_of = groups_](uint32_t unique, uint32_t i) {
+      id_of[unique] = static_cast<uint32_t>(ids[i]);
+    };
+    if (!find_all_by_sort(partition, ids, count, uniques, note)) return false;
+    uint32_t next = 0;
+    for (uint32_t first = 0; first < count; first += kRowsTogether) {
+      Found found;
+      found.begun = next;
+      const uint32_t end = std::min(count - first, kRowsTogether) + first;
+      for (uint32_t i = first; i < end; ++i) {
+        found.uniques[found.count] = uniques[i];
+        found.places[found.count] = i;
+        next += uniques[i] == next ? 1 : 0;
+        found.count += uniques[i] != kNoSlot ? 1 : 0;
+      }
+      visit(found);
+    }
+    find_row_keys(partition, 0);
+    return true;
   }
 
   template <typename Ids>

@@ -14,6 +14,7 @@
 #include "aggregate/row_index.h"
 #include "aggregate/row_scratch.h"
 #include "aggregate/row_slice.h"
+#include "aggregate/sorted_ids.h"
 #include "base/arena.h"
 #include "variable/partition.h"
 
@@ -57,9 +58,23 @@ class RowGroups {
   // And with an index for so many ids.
   void begin(uint64_t tokens) {
     clear();
+    tokens_ = tokens;
     if (scratch_ == nullptr) return;
     RowIndex* const shared = scratch_->begin(this, std::min(tokens, rows_max_));
     if (shared != nullptr) index_in_use_ = shared;
+  }
+
+  // All ids of what was begun, where they are so many that a sort finds their rows sooner than the
+  // index: uniques[i] of ids[i], and note(unique, i) for the first of each (sorted_ids.h). False:
+  // they are not, or there is no room for it.
+  template <typename Ids, typename Note>
+  [[nodiscard]] bool find_all_by_sort(const Partition& partition, const Ids& ids, uint32_t count,
+                                      uint32_t* uniques, Note note) {
+    if (std::min<uint64_t>(count, partition.rows()) < kSortedIdsMin || count != tokens_) return false;
+    const std::span<uint64_t> room = index_in_use_->lend(count);
+    if (room.empty()) return false;
+    count_ = find_by_sort(ids, count, room, uniques, note);
+    return true;
   }
 
   // The row keys of the distinct rows from `first` on, whose ids stand where their groups will.
@@ -108,6 +123,7 @@ class RowGroups {
   }
 
   uint64_t rows_max_ = 0;
+  uint64_t tokens_ = 0;  // begun
   RowScratch* scratch_ = nullptr;
   RowIndex index_;                    // of ids
   RowIndex* index_in_use_ = &index_;  // while ids are inserted: or that of the scratch

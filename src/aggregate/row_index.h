@@ -59,6 +59,17 @@ class RowIndex {
     }
   }
 
+  // Where nothing is in it: its memory, for two entries of each of so many ids, whose lower halves
+  // are below count when they are left there. Empty: it has not as much.
+  std::span<uint64_t> lend(uint32_t count) {
+    const uint64_t entries = 2 * uint64_t{count};
+    if (size_ > 0 || entries > entries_.size() || count > kFirstMax) return {};
+    // Then what is left is free.
+    first_ = std::max(first_, count);
+    mask_most_ = std::max(mask_most_, static_cast<uint32_t>(std::bit_ceil(entries) - 1));
+    return entries_.first(entries);
+  }
+
   uint32_t size() const { return size_; }
   // Until it is cleared again.
   uint64_t slots_max() const { return slots_max_; }

@@ -162,6 +162,36 @@ TEST(RowIndex, NumbersBeginAnew) {
   }
 }
 
+// Given an index whose memory was lent, and comes back full of what looks like entries, expect it
+// to be empty; and what has something in it, or not as much room, to lend nothing.
+TEST(RowIndex, WhatItLentIsFreeAgain) {
+  constexpr uint32_t kSlots = 100;
+  for (const uint32_t first : {1u, RowIndex::kFirstMax - 2 * kSlots}) {
+    Arena measure, arena;
+    RowIndex index(first);
+    index.lay_out(measure, kSlots);
+    ASSERT_TRUE(arena.reserve(measure.used_bytes()).ok());
+    index.lay_out(arena, kSlots);
+    EXPECT_TRUE(index.lend(1000).empty());
+    for (uint32_t round = 0; round < 9; ++round) {
+      const std::span<uint64_t> lent = index.lend(kSlots);
+      ASSERT_EQ(lent.size(), 2 * kSlots);
+      for (uint32_t i = 0; i < lent.size(); ++i) lent[i] = uint64_t{i} << 32 | i % kSlots;
+      EXPECT_EQ(index.find(round), kNoSlot);
+      bool inserted = false;
+      for (uint32_t i = 0; i < kSlots; ++i) {
+        ASSERT_EQ(index.find_or_insert(2 * i, &inserted), i) << round;
+        ASSERT_TRUE(inserted) << round;
+      }
+      EXPECT_EQ(index.find(1), kNoSlot);
+      EXPECT_TRUE(index.lend(kSlots).empty());
+      index.clear_for(kSlots);
+    }
+  }
+  LaidOut of_a_list(8);
+  EXPECT_TRUE(of_a_list.index.lend(8).empty());
+}
+
 TEST(RowIndex, FindsWhatWasInsertedAndNothingElse) {
   Arena measure;
   RowIndex index;
