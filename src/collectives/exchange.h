@@ -15,6 +15,7 @@
 #define PARALLAX_COLLECTIVES_EXCHANGE_H_
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -46,6 +47,9 @@ class PulledLists;
 class RoundNames;
 class RunMember;
 struct DenseShape;
+
+// Sends that read rows of a step and are not packed yet, by step & 1.
+using UnsentRows = std::array<uint32_t, 2>;
 
 // Up to so many hosts, who has no rows for an owner says so to it; beyond, a census tells
 // (census.h).
@@ -104,6 +108,10 @@ struct ExchangeOptions {
   // Of rows: what of them is coded on its way to other hosts, which outlives the exchange. Null:
   // nothing.
   const RowCodings* codings = nullptr;
+  // Of rows that are pushed to their owners: where sends of them are counted, which outlives the
+  // exchange: a step may be decided before they have gone (ExchangeState::handed_on). Null: they
+  // have gone by then.
+  UnsentRows* unsent = nullptr;
 };
 
 // What a DenseExchange moves where it is a collective's, beside the steps: one step, whose number
@@ -180,6 +188,9 @@ struct ExchangeState {
   bool contributed = false;  // what this rank contributed is read, and may be sent: no job has it
   bool reduced = false;      // this rank's part of the sum is complete (also where it has none)
   bool delivered = false;    // all that this rank gets back is here
+  // Or, of what is pushed to owners: what this rank has for them is on its way, and nothing that
+  // other ranks of its host gave is still to be read.
+  bool handed_on = false;
 };
 
 // Ranks that a step which is not complete waits for here, ascending.

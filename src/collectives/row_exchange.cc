@@ -61,6 +61,8 @@ RowExchange::RowExchange(const Columns& columns, const Partition& partition, Out
       host_rows_(columns, partition, outbox, compute, options_of_host(columns, options, algorithm),
                  HostRows::Owners::kHashed, *this),
       by_census_(holds_census(columns, options, algorithm)),
+      hands_on_(options.unsent != nullptr && !one_host_ && !by_census_ &&
+                algorithm.up == ReduceTo::kOwner && algorithm.down == ReturnTo::kNobody),
       intake_(columns, partition, host_rows_, options, algorithm.up),
       returned_(columns, partition, host_rows_, outbox, options, algorithm.down, by_census_) {
   reduces_ = algorithm_.up == ReduceTo::kOwner ? host_rows_.row_columns().active(columns.rank())
@@ -284,7 +286,9 @@ ExchangeState RowExchange::state(uint64_t step) const {
   return {.contributed = host_rows_.sendable(step),
           .reduced = (!reduces_ || total(buffer).complete()) && host_rows_.summed(step) &&
                      (!census_ || census_->answered(step)),
-          .delivered = returned_.delivered(step)};
+          .delivered = returned_.delivered(step),
+          .handed_on = hands_on_ && (!host_rows_.leads() || buffer.forwarded) &&
+                       host_rows_.summed(step)};
 }
 
 MissingRanks RowExchange::missing(uint64_t step) const {

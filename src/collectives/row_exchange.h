@@ -93,6 +93,7 @@ class RowExchange final : public Exchange, private HostRows::User {
   void forward(StepBuffer& buffer);
   SectionCoding coding_to(uint32_t rank) const;
   void forward_to_owners(StepBuffer& buffer);
+  void add_send(uint32_t owner, Send send);
   void send_to_owner(uint32_t owner, Send send, std::span<uint32_t> row_keys,
                      std::span<uint32_t> items);
   void forward_to_hosts(StepBuffer& buffer);
@@ -113,6 +114,8 @@ class RowExchange final : public Exchange, private HostRows::User {
   const bool one_host_;
   HostRows host_rows_;
   const bool by_census_;
+  // A step may be decided before owners have all rows.
+  const bool hands_on_;
   RowIntake intake_;
   ReturnedRows returned_;
   bool reduces_ = false;  // this rank sums over hosts

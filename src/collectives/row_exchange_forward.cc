@@ -141,12 +141,20 @@ void RowExchange::send_to_owner(uint32_t owner, Send send, std::span<uint32_t> r
     first.rows.row_keys = row_keys.data();
     first.rows.order = items.data();
     first.count = listed;
-    outbox_.add(owner, first);
+    add_send(owner, first);
     if (listed == count) return;
   }
   send.rows.row_keys = row_keys.data() + listed;
   send.rows.order = items.data() + listed;
   send.count = count - listed;
+  add_send(owner, send);
+}
+
+void RowExchange::add_send(uint32_t owner, Send send) {
+  if (hands_on_) {
+    send.pending = &(*options_.unsent)[send.header.step & 1];
+    ++*send.pending;
+  }
   outbox_.add(owner, send);
 }
 

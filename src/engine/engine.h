@@ -12,10 +12,11 @@
 //   leaders of this host: a variable not pushed or reduced until then counts as absent. Not where
 //   all were, and none has row ids or a rule.
 // - vote. This rank says up the tree that it has ended t, that its share of every reduction is
-//   complete and that t - 1 is applied; with its scalars, exact norms and row counts.
+//   complete, or between hosts that its pushes are on their way, and that t - 1 is applied; with
+//   its scalars, exact norms and row counts.
 // - decision. Rank 0 answers down the tree: commit or discard, learning rate, scale, contributors,
 //   and pieces of the plan that was chosen from measured rows.
-// - apply. Once every replicated gradient of t is here too, the update rules run; then pulls of
+// - apply. Once every gradient of t that this rank needs is here too, the update rules run; then pulls of
 //   t + 1 are answered, and the request of step_end is complete.
 //
 // A plan announced with the decision of t takes effect with step t + 2, at the boundary after

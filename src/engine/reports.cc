@@ -256,10 +256,9 @@ std::string Reports::describe_step_missing(const Request& request, ErrorFacts& a
   }
   // Where votes wait for no sum, what is queued may be of the next step.
   const auto& runtimes = parts_.group.runtimes();
-  const bool sums_left = parts_.pipeline.votes_to_all() &&
-                         std::any_of(runtimes.begin(), runtimes.end(), [&](const auto& runtime) {
-                           return !runtime->exchange_at(request.step).missing(request.step).empty();
-                         });
+  const bool sums_left = std::any_of(runtimes.begin(), runtimes.end(), [&](const auto& runtime) {
+    return !runtime->exchange_at(request.step).missing(request.step).empty();
+  });
   if (window.is_decided(request.step) && !sums_left) {
     const std::string text =
         waiting_for(parts_.outbox.peers_with_data(), "to take what is due to it", about);

@@ -72,7 +72,8 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
        // With staleness the rows of several steps are asked for before those of the first are
        // pushed.
        .pulled = method == Method::kPushPull && options_.staleness == 0 ? &pulls_ : nullptr,
-       .codings = &runtime.codings});
+       .codings = &runtime.codings,
+       .unsent = method == Method::kPushPull ? unsent_rows_.get() : nullptr});
 }
 
 namespace {

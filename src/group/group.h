@@ -90,6 +90,8 @@ class Group {
   const PullExchange& pulls() const { return pulls_; }
   // What its ranks say of steps on boards, where they have any.
   Entries& entries() const { return *entries_; }
+  // Rows of a step that are pushed to other hosts, and read yet.
+  bool has_unsent_rows(uint64_t step) const { return (*unsent_rows_)[step & 1] > 0; }
   // Of all that is computed for the group.
   ComputeShare& compute() const { return *compute_; }
 
@@ -176,6 +178,7 @@ class Group {
   const std::unique_ptr<Entries> entries_;      // goes after the exchanges
   const std::unique_ptr<HostStaging> staging_;  // the same
   const std::unique_ptr<RowScratch> scratch_;   // the same
+  const std::unique_ptr<UnsentRows> unsent_rows_ = std::make_unique<UnsentRows>();  // the same
   std::vector<std::unique_ptr<VariableRuntime>> runtimes_;
   TableMemory table_memory_;  // goes before the tables
   PullExchange pulls_;

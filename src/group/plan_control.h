@@ -48,6 +48,8 @@ class PlanControl {
   // The group has more variables, between steps: the step after `finished` is the first with them.
   void add_variables(uint64_t finished);
 
+  // Votes say how many rows there were, once they are summed.
+  bool counts_rows() const { return !settled_ && !measuring().empty(); }
   // Into this rank's vote on a step: the rows that it counted.
   void count_rows(uint64_t step, Vote* vote) const;
   // The root's: what all votes on a step together change, into its decision.

@@ -81,7 +81,7 @@ void StepState::reset(uint64_t begun) {
   dense_variable = kNoVariable;
   ended_sent = voted = decided = applying = migrating = false;
   applies = {};
-  contributed_cursor = reduced_cursor = delivered_cursor = 0;
+  contributed_cursor = handed_on_cursor = reduced_cursor = delivered_cursor = 0;
 }
 
 void StepPipeline::add_variables() {
@@ -181,10 +181,7 @@ bool StepPipeline::ended(uint32_t rank, uint64_t step) {
 Status StepPipeline::advance(Finished* finished) {
   if (!window_.is_ending(window_.next_to_vote())) return {};
   StepState& step = state(window_.next_to_vote());
-  const HostStaging& staging = parts_.group.staging();
-  // A vote to all speaks of no sum, so it goes beside what it is about, not behind it.
-  const auto summed = [&] { return reduced(step) && staging.readable(step.step); };
-  if (step.ended_sent && !step.voted && (votes_to_all_ || summed())) vote(step);
+  if (step.ended_sent && !step.voted && may_vote(step)) vote(step);
   // Behind the vote, which what follows waits for.
   if (step.ended_sent && !votes_to_all_) answer_early(parts_.group, step.step);
   const bool by_tree = !votes_to_all_ || votes_by_host_;
@@ -194,8 +191,8 @@ Status StepPipeline::advance(Finished* finished) {
     PARALLAX_RETURN_IF_ERROR(all_votes_.take_complete(&complete));
     if (complete) decide_by_all(step);
   }
-  if (step.decided && !step.applying && delivered(step) && parts_.group.pulls().hold() &&
-      staging.readable(step.step)) {
+  if (step.decided && !step.applying && reduced(step) && delivered(step) &&
+      parts_.group.pulls().hold() && parts_.group.staging().readable(step.step)) {
     apply(step);
   }
   if (!step.applying || step.applies.left > 0) return {};
@@ -220,8 +217,10 @@ bool StepPipeline::all(StepState& step, uint32_t StepState::*cursor,
   uint32_t& at = step.*cursor;
   while (at < group.size()) {
     const uint32_t asked = at;
-    const ExchangeState now = group.runtime(asked).exchange_at(step.step).state(step.step);
+    ExchangeState now = group.runtime(asked).exchange_at(step.step).state(step.step);
+    now.handed_on |= now.reduced;
     if (now.contributed && step.contributed_cursor == asked) ++step.contributed_cursor;
+    if (now.handed_on && step.handed_on_cursor == asked) ++step.handed_on_cursor;
     if (now.reduced && step.reduced_cursor == asked) ++step.reduced_cursor;
     if (now.delivered && step.delivered_cursor == asked) ++step.delivered_cursor;
     if (!(now.*ready)) return false;
@@ -230,6 +229,17 @@ bool StepPipeline::all(StepState& step, uint32_t StepState::*cursor,
 }
 
 // ---- votes
+
+// A vote to all speaks of no sum, so it goes beside what it is about, not behind it.
+bool StepPipeline::may_vote(StepState& step) {
+  if (votes_to_all_) return true;
+  const bool early = parts_.group.columns().host_count() > 1 && !speaks_of_sums(step);
+  return (early ? handed_on(step) : reduced(step)) && parts_.group.staging().readable(step.step);
+}
+
+bool StepPipeline::speaks_of_sums(const StepState& step) const {
+  return step.end.clip_norm != 0 || step.end.rates.any_clip() || parts_.plan_control.counts_rows();
+}
 
 void StepPipeline::vote(StepState& step) {
   step.voted = true;
@@ -402,11 +412,12 @@ void StepPipeline::taken(StepState& step) {
 
 // True if no send is left that reads memory which the end of the step hands on to step + 2, or
 // frees. Peers that keep to the protocol took all of it before the step was decided, or, where
-// votes wait for no sum, before the totals that are here were made of it; except what other
-// variables have under way. One that takes nothing, and goes on all the same, is waited for, until
-// the deadline of the request.
+// votes wait for no sum, before the totals that are here were made of it, or it is counted; except
+// what other variables have under way. One that takes nothing, and goes on all the same, is waited
+// for, until the deadline of the request.
 bool StepPipeline::returned(const StepState& step) const {
   if (step.sums_pending != 0 || step.contributions_open != 0) return false;
+  if (parts_.group.has_unsent_rows(step.step)) return false;
   return !parts_.migration.frees_memory(step.step + 1) || parts_.outbox.peers_with_data().empty();
 }
 

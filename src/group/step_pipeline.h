@@ -6,6 +6,10 @@
 // is here, the update rules run, variables move, and the step is finished: its buffers are those of
 // the step two after it.
 //
+// Between hosts a vote waits for no pushes of others where it says nothing of sums, as of norms to
+// clip or of rows to plan by: it goes beside this rank's last push (handed_on), and the decision
+// comes while pushes are still under way. Then an owner that has all of them waits for nothing.
+//
 // Two steps may be ending at a time: the next one may end while this one is being decided. Votes
 // and decisions travel along the tree (TreeKind::kVote). Where nothing is managed and no rows are
 // counted, a decision follows from the votes alone: then few ranks tell theirs to all others, each
@@ -73,7 +77,8 @@ struct StepState {
   bool applying = false;
   bool migrating = false;
   Applies applies;
-  uint32_t contributed_cursor = 0, reduced_cursor = 0, delivered_cursor = 0;
+  uint32_t contributed_cursor = 0, handed_on_cursor = 0;
+  uint32_t reduced_cursor = 0, delivered_cursor = 0;
   Decision decision;  // once decided
 
   // It begins. Allocates nothing, and leaves alone what is set before it is read.
@@ -168,12 +173,17 @@ class StepPipeline {
   bool reduced(StepState& step) const {
     return all(step, &StepState::reduced_cursor, &ExchangeState::reduced);
   }
+  bool handed_on(StepState& step) const {
+    return all(step, &StepState::handed_on_cursor, &ExchangeState::handed_on);
+  }
   bool delivered(StepState& step) const {
     return all(step, &StepState::delivered_cursor, &ExchangeState::delivered);
   }
   Ballot& ballot(uint64_t step) { return ballots_[StepWindow::slot(step)]; }
 
   void choose_voters();
+  bool may_vote(StepState& step);
+  bool speaks_of_sums(const StepState& step) const;
   void vote(StepState& step);
   void fill_vote(const StepState& step, Vote* vote);
   void add_norms(const StepState& step, Vote* vote);
