@@ -14,7 +14,8 @@ ID_BYTES = 4
 NUMBER_BYTES = {"f32": 4, "bf16": 2}
 # Of our contenders; peers' methods have formulas of their own names.
 FORMULA_OF = {"hybrid": "push_pull", "early-pull-off": "push_pull", "coding-off": "push_pull",
-              "naive-ps": "naive_ps", "ar": "replicated"}
+              "in-place-off": "push_pull", "listed-off": "push_pull_keys", "naive-ps": "naive_ps",
+              "ar": "replicated"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def formula_bytes(step, hosts, ranks_per_host, rows):
         sums = width * NUMBER_BYTES["f32"] + ID_BYTES  # gradients are widened before they are sent
         of_table = {
             "push_pull": far * each.host * (sums - ID_BYTES + row),
+            "push_pull_keys": far * each.host * (sums + row),
             "naive_ps": far * ranks_per_host * each.rank * (sums - ID_BYTES + row),
             "replicated": min((hosts - 1) * each.host * sums,
                               far * (each.host + each.world) * sums,
@@ -60,6 +62,8 @@ def formula_bytes(step, hosts, ranks_per_host, rows):
             "owners": far * ranks_per_host * each.rank * (2 * values + ID_BYTES),
             "torch-sparse": (hosts - 1) * ranks_per_host * each.rank * (row + ID_BYTES),
             "ranges": far * ranks_per_host * ids * 2 * row,
+            # Keys of 8 bytes: asked for, answered and pushed.
+            "ps-lite": far * ranks_per_host * each.rank * (2 * values + 3 * 8),
             "balanced": far * (ranks_per_host * each.rank + each.world) * row}
         for way, size in of_table.items():
             total[way] = total.get(way, 0) + size

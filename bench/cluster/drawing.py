@@ -61,8 +61,7 @@ def write_losses(path, losses):
                   "nats a word, in training", "seconds")
     chart.x_axis()
     for mode, run in runs.items():
-        chart.path(list(zip(run["seconds"], run["losses"])), MODES[mode],
-                   dash="6 4" if mode == "tensorflow" else "")
+        chart.path(list(zip(run["seconds"], run["losses"])), MODES[mode])
         if run["to_quality_s"] is not None:
             chart.dot(run["to_quality_s"], losses["quality"], MODES[mode])
     chart.legend([(run["title"], MODES[mode], "line", "") for mode, run in runs.items()],

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A cluster in a box: steps of row ids between hosts that are network namespaces, their links held
-to a rate, by libparallax, by libparallax with one part after the other switched off, and by hand
-over Open MPI in the ways of Horovod, TensorFlow and ZEN and by MPI_Alltoallv, each at its best
-settings. All draw the same ids, take turns, and are compared with a serial oracle.
+to a rate, by libparallax, by libparallax with one part after the other switched off, by hand over
+Open MPI in the ways of Horovod, TensorFlow and ZEN and by MPI_Alltoallv, by ps-lite and by
+torch.distributed, each at its best settings. All draw the same ids, take turns, and are compared
+with a serial oracle.
 
 Each combination of --hosts, --ranks, --mbit and step is a cell. Of each way a cell has the time of
 a step, the bytes that a host received beside the formula's, by the kernel's counters, the time that
@@ -13,7 +14,8 @@ are the way's time over ours in the same round, with 95% bounds. bench/METRICS.m
 Ours: "hybrid alloc" pulls, waits, computes, pushes, ends the step and waits; "hybrid fused" posts
 push, step_end, step_begin and the next pull together and computes behind them. "naive-ps": every
 rank sends for itself, no sum within the host; "ar": tables mirrored; "early-pull-off";
-"coding-off": rows go as they are. Needs root.
+"coding-off": rows go as they are; "in-place-off": inside a host rows go by messages; "listed-off":
+pushed rows have row keys, though they were pulled. Needs root.
 """
 import argparse
 import contextlib
@@ -30,7 +32,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(HERE, "../peers"))
 # pylint: disable=wrong-import-position
 from contenders import (Absent, Contender, Failed, openmpi_sparse, ours_sparse,  # noqa: E402
-                        torch_sparse)
+                        ps_lite, torch_sparse)
 from report import table  # noqa: E402
 from setup import Setup  # noqa: E402  (it makes bench/lm known)
 from sparse_steps import STEPS, sparse_step_of  # noqa: E402
@@ -48,11 +50,12 @@ PARTS = {"naive-ps": {"settings": {"PARALLAX_PLAN_MODE": "ps"}, "apart": True},
          "ar": {"settings": {"PARALLAX_PLAN_MODE": "ar"}},
          "early-pull-off": {"settings": {"PARALLAX_PLAN_MODE": "hybrid",
                                          "PARALLAX_EARLY_PULL": "off"}},
-         "coding-off": {"settings": {"PARALLAX_PLAN_MODE": "hybrid",
-                                     "PARALLAX_ROW_CODING": "off"}}}
-NOT_HERE = {
-    "ps": "with row ids alone it is hybrid's plan; --loss has both",
-    "ps-lite": "no package has it, and this bench no program"}
+         **{f"{part}-off": {"settings": {"PARALLAX_PLAN_MODE": "hybrid", setting: "off"}}
+            for part, setting in {"early-pull": "PARALLAX_EARLY_PULL",
+                                  "coding": "PARALLAX_ROW_CODING",
+                                  "in-place": "PARALLAX_ROWS_IN_PLACE",
+                                  "listed": "PARALLAX_PUSH_LISTED"}.items()}}
+NOT_HERE = {"ps": "with row ids alone it is hybrid's plan; --loss has both"}
 
 
 def numbers(text):
@@ -140,14 +143,18 @@ def steps_of(options):
     return list(dict.fromkeys(replace(step, compute_us=compute_us) for step in steps))
 
 
-def contenders_of(world):
+def yields_of(world):
     """Peers yield where ranks outnumber processors, since there they are slower by far without."""
+    return (True,) if world > os.cpu_count() else (False, True)
+
+
+def contenders_of(world):
     hybrid = {"PARALLAX_PLAN_MODE": "hybrid"}
     parts = [Contender(name, "part", ours_sparse(**how), ("alloc", "fused"), dtypes=OURS_DTYPES)
              for name, how in PARTS.items()]
-    yields = (True,) if world > os.cpu_count() else (False, True)
     return [Contender("hybrid", "ours", ours_sparse(settings=hybrid), ("alloc", "fused"),
-                      dtypes=OURS_DTYPES), *parts, *openmpi_sparse(yields), torch_sparse()]
+                      dtypes=OURS_DTYPES), *parts, *openmpi_sparse(yields_of(world)), *ps_lite(),
+            torch_sparse()]
 
 
 def kinds_of(contenders):
@@ -194,19 +201,21 @@ def cluster_cells(options, hosts, ranks, mbit, namespaces):
     return found
 
 
-def tensorflow_ms(options, hosts, ranks, namespaces):
-    """What the rows of bench/lm take in TensorFlow's way, or None where there is no Open MPI."""
-    setup = Setup(options.build, [loss.ROWS], [ranks] * hosts, namespaces)
+def tensorflow_by(options, setup, namespaces):
+    """(by which contender the rows of bench/lm are quickest in TensorFlow's way, or None; why each
+    of the others is not there)"""
     with tempfile.TemporaryDirectory(prefix="parallax_cluster_") as folder:
-        peers = openmpi_sparse((setup.world > os.cpu_count(),), ("ranges",))
+        peers = openmpi_sparse(yields_of(setup.world), ("ranges",))
         there, absent = start_all(peers, setup, folder, options.without.split(","))
-        if not there:
-            return None
-        try:
-            times = measure(loss.ROWS, there, namespaces, options, absent)
-        finally:
-            stop_all(there)
-    return min((cells.middle(each, cells.MEAN) / 1000 for each in times.values()), default=None)
+        times = {}
+        if there:
+            try:
+                times = measure(loss.ROWS, there, namespaces, options, absent)
+            finally:
+                stop_all(there)
+    if not times:
+        return None, absent
+    return min(times, key=lambda key: cells.middle(times[key], cells.MEAN))[1], absent
 
 
 def ratio_words(way, of):
@@ -246,6 +255,8 @@ def show_losses(found):
                       *(("-", "-") if reached is None else
                         (f"{reached:.2f}", f"{reached / first:.2f}"))])
     table(lines)
+    for name, why in found["absent"].items():
+        print(f"absent in TensorFlow's way: {name}: {why}")
 
 
 def write(options, found, losses):
@@ -274,8 +285,10 @@ def main():
             namespaces = stack.enter_context(netns.Namespaces(hosts, mbit, options.congestion))
             found += cluster_cells(options, hosts, ranks, mbit, namespaces)
             if options.loss and at == 0:
-                exchange_ms = tensorflow_ms(options, hosts, ranks, namespaces)
-                losses = loss.measure(options, hosts, ranks, mbit, namespaces, exchange_ms)
+                setup = Setup(options.build, [loss.ROWS], [ranks] * hosts, namespaces)
+                by, absent = tensorflow_by(options, setup, namespaces)
+                losses = loss.measure(options, setup, mbit, namespaces, by)
+                losses["absent"] = absent
                 show_losses(losses)
         write(options, found, losses)
     return 0

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loss against time: the training of bench/lm between hosts of a limited link, in each way."""
 import argparse
+import json
 import os
 import statistics
 
 import jobs
-from contenders import Failed
+import children
+from contenders import Failed, command_by_openmpi
 from sparse_steps import SparseStep
 
 MODES = {"hybrid": "HYBRID", "ps": "PS, summed within hosts", "naive-ps": "PS, each rank alone",
          "ar": "AR"}
 PROGRAMS = {"trainer": "parallax_lm", "corpus": "parallax_lm_corpus"}
+TENSORFLOW = "parallax_lm_servers"
 STEPS_MIN = 24  # plans are made after 8
 SMOOTH_STEPS = 10  # of the loss that says whether a quality is reached
 # What the trainer looks up of 100,000 words (bench/lm/model.h): the four before each of 128, 64
@@ -24,6 +27,22 @@ class Bench(jobs.Bench):
 
     def host_name(self, rank):
         return super().host_name(rank) + f"r{rank}" * self.apart
+
+    def train_by_mpi(self, title, setup, contender, steps, *extra):
+        """In TensorFlow's way, as that contender of bench/peers is started."""
+        logs = self._logs("tensorflow")
+        words = [os.path.join(setup.build, "bin", TENSORFLOW),
+                 *self._common(os.path.join(logs, "rank-RANK.json"), steps), *extra]
+        progress = children.Progress(title, steps, loss="rank 0's loss")
+        children.run_all(title, [command_by_openmpi(setup, contender, words)],
+                         [os.path.join(logs, "mpirun.log")], ["mpirun"], self._seconds(steps),
+                         progress)
+        progress.end("done")
+        outcomes = []
+        for rank in range(self.world):
+            with open(os.path.join(logs, f"rank-{rank}.json"), encoding="utf-8") as file:
+                outcomes.append(json.load(file))
+        return outcomes
 
 
 def smoothed(losses):
@@ -49,28 +68,20 @@ def run_of(title, losses, step_seconds):
             "step_ms": 1000 * settled(step_seconds)}
 
 
-def trained(bench, mode, steps):
-    """(its run, how long ranks waited for others' bytes in each step)"""
-    bench.apart = mode == "naive-ps"
-    outcomes = bench.train(MODES[mode], mode, "ps" if bench.apart else mode, steps,
-                           "--evaluate", "0")
+def run_of_outcomes(title, outcomes):
     of_ranks = {key: list(zip(*(outcome[key] for outcome in outcomes)))
                 for key in ("losses", "step_seconds", "wait_seconds")}
-    run = run_of(MODES[mode], smoothed([statistics.fmean(each) for each in of_ranks["losses"]]),
+    run = run_of(title, smoothed([statistics.fmean(each) for each in of_ranks["losses"]]),
                  [max(each) for each in of_ranks["step_seconds"]])
-    exposed = [min(each) for each in of_ranks["wait_seconds"]]
-    run["exposed_ms"] = 1000 * settled(exposed)
-    return run, exposed
+    # How long ranks waited for others' bytes.
+    run["exposed_ms"] = 1000 * settled([min(each) for each in of_ranks["wait_seconds"]])
+    return run
 
 
-def tensorflow(hybrid, exposed, exchange_ms):
-    """TensorFlow's way trains by the same sums, so its losses are HYBRID's; a step takes what
-    HYBRID's does without its exchange, and the rows' exchange as measured beside. Dense variables
-    cost it nothing here, in its favour."""
-    took = [after - before for before, after in zip([0] + hybrid["seconds"], hybrid["seconds"])]
-    own = [step - wait + exchange_ms / 1000 for step, wait in zip(took, exposed)]
-    return dict(run_of("TensorFlow's way, composed", hybrid["losses"], own),
-                exposed_ms=exchange_ms)
+def trained(bench, mode, steps):
+    bench.apart = mode == "naive-ps"
+    return run_of_outcomes(MODES[mode], bench.train(
+        MODES[mode], mode, "ps" if bench.apart else mode, steps, "--evaluate", "0"))
 
 
 def to_quality(runs, quality):
@@ -80,8 +91,10 @@ def to_quality(runs, quality):
         run["to_quality_s"] = None if first is None else run["seconds"][first]
 
 
-def measure(options, hosts, ranks, mbit, namespaces, exchange_ms):
-    """`exchange_ms`: of ROWS in TensorFlow's way, or None where it is absent."""
+def measure(options, setup, mbit, namespaces, tensorflow_by):
+    """`tensorflow_by`: the contender by which TensorFlow's way is quickest, or None where it is
+    absent."""
+    hosts, ranks = setup.hosts, setup.ranks[0]
     settings = argparse.Namespace(out=os.path.join(options.out, "loss"), hosts=hosts, seed=1,
                                   ranks_per_host=ranks, steps=options.loss, memory="host",
                                   corpus=options.corpus)
@@ -92,11 +105,11 @@ def measure(options, hosts, ranks, mbit, namespaces, exchange_ms):
     os.makedirs(settings.out, exist_ok=True)
     bench = Bench(settings, programs, namespaces)
     bench.make_corpus()
-    runs, waits = {}, {}
-    for mode in MODES:
-        runs[mode], waits[mode] = trained(bench, mode, options.loss)
-    if exchange_ms is not None:
-        runs["tensorflow"] = tensorflow(runs["hybrid"], waits["hybrid"], exchange_ms)
+    runs = {mode: trained(bench, mode, options.loss) for mode in MODES}
+    if tensorflow_by is not None:
+        title = f"TensorFlow's way ({tensorflow_by})"
+        runs["tensorflow"] = run_of_outcomes(title, bench.train_by_mpi(
+            title, setup, tensorflow_by, options.loss, "--evaluate", "0"))
     quality = min(runs["hybrid"]["losses"][-SMOOTH_STEPS:])
     quality += 0.1 * (runs["hybrid"]["losses"][0] - quality)
     to_quality(runs, quality)

@@ -99,6 +99,19 @@ double ExactDoubleSum::value() const {
   return high;
 }
 
+void update(Rule rule, std::span<const float> sum, const UpdateRates& rates, float* values,
+            float* state) {
+  for (size_t i = 0; i < sum.size(); ++i) {
+    const float g = sum[i] * rates.scale;
+    if (rule == Rule::kSgd) {
+      values[i] -= rates.learning_rate * g;
+      continue;
+    }
+    state[i] += g * g;
+    values[i] -= rates.learning_rate * g / (std::sqrt(state[i]) + kAdagradEpsilon);
+  }
+}
+
 Parameters::Parameters(const Experiment& experiment, const VariableSpecs& specs)
     : experiment_(experiment), specs_(specs) {
   for (size_t v = 0; v < specs_.size(); ++v) {
@@ -162,38 +175,24 @@ double Parameters::apply(const GradientSum& sum, uint64_t step) {
     const double limit = static_cast<double>(static_cast<float>(experiment_.clip_norm));
     clip_factor = std::min(1.0, limit / (norm_value + 1e-6));
   }
-  const auto scale = static_cast<float>(mean_factor() * clip_factor);
-  const float learning_rate = experiment_.learning_rate_at(step);
+  const UpdateRates rates = {.scale = static_cast<float>(mean_factor() * clip_factor),
+                             .learning_rate = experiment_.learning_rate_at(step)};
+  const auto update_from = [&](size_t v, size_t first, std::span<const float> gradient) {
+    float* const state = experiment_.rule == Rule::kSgd ? nullptr : accumulators_[v].data() + first;
+    update(experiment_.rule, gradient, rates, values_[v].data() + first, state);
+  };
   for (size_t v = 0; v < specs_.size(); ++v) {
     if (!specs_[v].sparse()) {
-      update(v, 0, sum.dense[v].data(), sum.dense[v].size(), scale, learning_rate);
+      update_from(v, 0, sum.dense[v]);
       continue;
     }
     const size_t elements = specs_[v].row_elements;
     for (size_t i = 0; i < sum.rows[v].ids().size(); ++i) {
-      update(v, static_cast<size_t>(sum.rows[v].ids()[i]) * elements,
-             sum.rows[v].values().data() + i * elements, elements, scale, learning_rate);
+      update_from(v, static_cast<size_t>(sum.rows[v].ids()[i]) * elements,
+                  {sum.rows[v].values().data() + i * elements, elements});
     }
   }
   return norm_value;
-}
-
-void Parameters::update(size_t variable, size_t first, const float* sum, size_t count, float scale,
-                        float learning_rate) {
-  float* value = values_[variable].data() + first;
-  if (experiment_.rule == Rule::kSgd) {
-    for (size_t i = 0; i < count; ++i) {
-      const float g = sum[i] * scale;
-      value[i] -= learning_rate * g;
-    }
-    return;
-  }
-  float* state = accumulators_[variable].data() + first;
-  for (size_t i = 0; i < count; ++i) {
-    const float g = sum[i] * scale;
-    state[i] += g * g;
-    value[i] -= learning_rate * g / (std::sqrt(state[i]) + kAdagradEpsilon);
-  }
 }
 
 }  // namespace lm

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -54,6 +55,14 @@ class ExactDoubleSum {
   std::vector<double> partials_;
 };
 
+// What a reduced gradient is multiplied by, and the learning rate.
+struct UpdateRates {
+  float scale, learning_rate;
+};
+// Updates values by a sum of their gradients, and the optimizer's state, which SGD has none of.
+void update(Rule rule, std::span<const float> sum, const UpdateRates& rates, float* values,
+            float* state);
+
 // The values and the optimizer's state of one process that holds everything.
 class Parameters {
  public:
@@ -69,9 +78,6 @@ class Parameters {
  private:
   double mean_factor() const;
   double norm(const GradientSum& sum) const;
-  void update(size_t variable, size_t first, const float* sum, size_t count, float scale,
-              float learning_rate);
-
   const Experiment& experiment_;
   const VariableSpecs& specs_;
   Tensors values_;

@@ -5,6 +5,7 @@ import secrets
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -39,6 +40,7 @@ class Contender:
         self._variants, self._list_variants = variants, list_variants or variants
         self._start = start
         self.refills = False
+        self.has_all_tables = True  # at one of its settings or another; else parts of them
         self._processes, self._commands, self._answers = [], [], []
         self._log = self._setup = self._device = None
 
@@ -316,14 +318,70 @@ def sparse_contenders():
     return [
         Contender("libparallax", "ours", ours_sparse(), buffers, dtypes=("f32", "bf16")),
         Contender("limit", "limit", _limit_sparse, buffers, dtypes=("f32", "bf16")),
-        *openmpi_sparse((False, True))]
+        *openmpi_sparse((False, True)), *ps_lite()]
+
+
+OPENMPI = {f"openmpi-{name}{'-yield' * yielding}": (transport, yielding)
+           for name, transport in (("ob1", _ob1), ("ucx", _ucx)) for yielding in (False, True)}
 
 
 def openmpi_sparse(yields, methods=METHODS):
     """Exchanges by hand, for each transport, and for each of `yields`."""
-    return [Contender(f"openmpi-{name}{'-yield' * yielding}", "peer",
-                      _openmpi(transport, yielding, "parallax_peer_mpi_sparse"), methods)
-            for name, transport in (("ob1", _ob1), ("ucx", _ucx)) for yielding in yields]
+    return [Contender(name, "peer", _openmpi(transport, yielding, "parallax_peer_mpi_sparse"),
+                      methods)
+            for name, (transport, yielding) in OPENMPI.items() if yielding in yields]
+
+
+def command_by_openmpi(setup, name, words):
+    """What starts a program with these words on every rank as contender `name` is started."""
+    transport, yielding = OPENMPI[name]
+    ((command, environment),) = _by_mpirun(setup, yielding, transport(setup), words)
+    hosts = environment.get("PEERS_HOSTS")
+    return command if hosts is None else ["env", f"PEERS_HOSTS={hosts}", *command]
+
+
+def _ps_lite(servers_of, port):
+    """`servers_of(setup)`: the host of each server. `port`: where all meet on the first host, if
+    that is a namespace, which has all ports."""
+    def start(setup, folder):
+        program = _program(setup, "parallax_peer_pslite",
+                           ": CMake found no ps/ps.h with libpslite or libps, and libzmq and "
+                           "libprotobuf-lite; CMAKE_PREFIX_PATH says where else to look")
+        servers = servers_of(setup)
+        root = setup.address(0) if setup.hosts > 1 else "127.0.0.1"
+        free = port if setup.hosts > 1 else _free_port()
+        shared = {"DMLC_NUM_WORKER": str(setup.world), "DMLC_NUM_SERVER": str(len(servers)),
+                  "DMLC_PS_ROOT_URI": root, "DMLC_PS_ROOT_PORT": str(free)}
+
+        def process(role, host, *words):
+            own = dict(os.environ, DMLC_ROLE=role, **shared)
+            own["DMLC_NODE_HOST"] = setup.address(host) if setup.hosts > 1 else root
+            return setup.on_host(host, [program, *words]), own
+        return [process("scheduler", 0, "scheduler"),
+                *(process("server", host, "server", str(setup.world)) for host in servers),
+                *(process("worker", setup.host_of(rank), folder, str(rank), str(setup.world))
+                  for rank in range(setup.world))]
+    return start
+
+
+def _free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def ps_lite():
+    """With a server for each rank, and with one for each host."""
+    def each_rank(setup):
+        return [setup.host_of(rank) for rank in range(setup.world)]
+
+    def each_host(setup):
+        return list(range(setup.hosts))
+    made = [Contender("ps-lite", "peer", _ps_lite(each_rank, 9100), ("ps-lite",)),
+            Contender("ps-lite-host", "peer", _ps_lite(each_host, 9101), ("ps-lite",))]
+    for contender in made:
+        contender.has_all_tables = False
+    return made
 
 
 def dense_contenders():

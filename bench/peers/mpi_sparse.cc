@@ -8,10 +8,6 @@
 
 namespace parallax::peers {
 
-void expect_mpi(int status, const char* call) {
-  if (status != MPI_SUCCESS) fail(std::string(call) + " failed");
-}
-
 namespace {
 
 class MpiSparse final : public Sparse {

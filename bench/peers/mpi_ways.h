@@ -14,7 +14,9 @@
 
 namespace parallax::peers {
 
-void expect_mpi(int status, const char* call);
+inline void expect_mpi(int status, const char* call) {
+  if (status != MPI_SUCCESS) fail(std::string(call) + " failed");
+}
 
 // What one way keeps between steps. Buffers for the wire are shared by all: one is used at a time.
 struct WireBuffers {

@@ -19,7 +19,8 @@ def refuse_too_large(setup, contenders, without=()):
     with open("/proc/meminfo", encoding="ascii") as file:
         free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
     kinds = [contender.kind for contender in contenders
-             if contender.name not in without and setup.steps[0].dtype in contender.dtypes]
+             if contender.name not in without and setup.steps[0].dtype in contender.dtypes
+             and contender.has_all_tables]
     for step in setup.steps:
         needed = memory_bytes(step, setup.world, setup.hosts, kinds.count("peer"),
                               kinds.count("ours") + kinds.count("part"))

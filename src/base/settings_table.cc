@@ -258,6 +258,20 @@ constexpr SettingRow kRows[] = {
      .help = "Whether this rank sends row keys and numbers of rows to other hosts in fewer bytes, "
              "without loss: auto: where the link, by the costs of the job, would take longer than "
              "the computing; on; off."},
+    {.name = "rows_in_place",
+     .type = SettingType::kChoice,
+     .standard = "on",
+     .choices = "on|off",
+     .sources = kOutside,
+     .help = "Inside a host, ranks read this rank's tables, and rows that it pushes, where these "
+             "lie, and it reads their tables. off: its rows go by messages."},
+    {.name = "push_listed",
+     .type = SettingType::kChoice,
+     .standard = "on",
+     .choices = "on|off",
+     .sources = kOutside,
+     .help = "Between hosts, pushed rows that were pulled in the step are named by their place in "
+             "what was asked for. off: by their row keys."},
     {.name = "costs",
      .type = SettingType::kText,
      .standard = "measured",

@@ -34,7 +34,7 @@ void HostStaging::add(std::span<const uint64_t> block_bytes) {
   const uint64_t bytes = std::accumulate(
       block_bytes.begin(), block_bytes.end(), uint64_t{0},
       [](uint64_t sum, uint64_t block) { return sum + 2 * Arena::bytes_for<std::byte>(block); });
-  if (bytes == 0) return;
+  if (bytes == 0 || !rows_) return;
   Chunk* const chunk = add_chunk(bytes, SealedMemory::Writers::kOwner);
   if (chunk == nullptr) return;
   for (size_t i = 0; i < block_bytes.size(); ++i) {

@@ -30,8 +30,9 @@ namespace parallax {
 
 class HostStaging {
  public:
-  // Both outlive this object.
-  HostStaging(const Columns& columns, Lending& lending) : columns_(columns), lending_(lending) {}
+  // Both outlive this object. `rows`: else there are no blocks.
+  HostStaging(const Columns& columns, Lending& lending, bool rows = true)
+      : columns_(columns), lending_(lending), rows_(rows) {}
   ~HostStaging();
   HostStaging(const HostStaging&) = delete;
   HostStaging& operator=(const HostStaging&) = delete;
@@ -89,6 +90,7 @@ class HostStaging {
 
   const Columns& columns_;
   Lending& lending_;
+  const bool rows_;
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<Blocks> blocks_;  // by variable
   std::array<std::span<std::byte>, 2> slabs_;

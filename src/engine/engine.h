@@ -109,8 +109,7 @@ struct EngineOptions {
   // As ExchangeOptions has it, the same on all ranks: tests let few hosts hold a census.
   uint32_t marker_hosts_max = kMarkerHostsMax;
   bool boards = true;  // where the transport has any; the same on all ranks
-  RowCodingMode row_coding = RowCodingMode::kAuto;  // as GroupOptions has both
-  uint64_t early_bytes_min = kEarlyBytesMin;
+  RowWays row_ways = {};
   uint32_t staleness = 0;    // as StepWindow has it; the same on all ranks
   OpenDevices devices = {};  // of the whole job; none: slices and tables on devices are refused
   // What the job knows of memory of devices (CommunicatorOptions).

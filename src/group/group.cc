@@ -35,15 +35,23 @@ Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Com
       compute_(std::make_unique<ComputeShare>(compute)),
       algorithms_(std::make_unique<AlgorithmChoice>(view_.hosts)),
       entries_(std::make_unique<Entries>(columns_, options_.boards ? outbox.boards() : nullptr)),
-      staging_(std::make_unique<HostStaging>(columns_, outbox.lending())),
+      staging_(
+          std::make_unique<HostStaging>(columns_, outbox.lending(), options_.row_ways.in_place)),
       scratch_(std::make_unique<RowScratch>()),
-      table_memory_(columns_, outbox.lending(), options_.staleness == 0),
-      pulls_(columns_, outbox, options_.early_bytes_min, options_.staleness, scratch_.get()) {}
+      table_memory_(columns_, outbox.lending(),
+                    options_.staleness == 0 && options_.row_ways.in_place),
+      pulls_(columns_, outbox,
+             {.early_bytes_min = options_.row_ways.early_bytes_min,
+              .staleness = options_.staleness,
+              .in_place = options_.row_ways.in_place,
+              .push_listed = options_.row_ways.push_listed,
+              .scratch = scratch_.get()}) {}
 
 std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Method method) const {
   // Until they are applied, which is then done in the pass that has asked whether they can be read.
-  const bool rows_stay = runtime.variable->managed() && method == Method::kPushPull &&
-                         !runtime.facts.on_device && compute_->at_once();
+  const bool rows_stay = options_.row_ways.in_place && runtime.variable->managed() &&
+                         method == Method::kPushPull && !runtime.facts.on_device &&
+                         compute_->at_once();
   const bool elements_of_held = !runtime.variable->managed() && !runtime.variable->ids_declared();
   const bool means = elements_of_held && runtime.variable->reduction == PARALLAX_MEAN_WORLD;
   return make_exchange(

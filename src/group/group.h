@@ -42,6 +42,17 @@ namespace parallax {
 inline constexpr uint64_t kEarlyBytesMin = 16 * 1024;
 inline constexpr uint64_t kNeverEarly = PullExchange::kNeverEarly;
 
+// A rank's own choices of how its rows go.
+struct RowWays {
+  RowCodingMode coding = RowCodingMode::kAuto;
+  // As PullOptions has them.
+  uint64_t early_bytes_min = kEarlyBytesMin;
+  bool push_listed = true;
+  // Ranks of its host read its tables and what it pushes where these lie, and it reads their
+  // tables; and what it owns of its own host's sum stays where it is.
+  bool in_place = true;
+};
+
 struct GroupOptions {
   parallax_plan_mode_t plan_mode = PARALLAX_PLAN_AUTO;
   bool deterministic = false;
@@ -52,9 +63,7 @@ struct GroupOptions {
   std::function<std::vector<Footprint>()> other_footprints = {};
   uint32_t marker_hosts_max = kMarkerHostsMax;
   bool boards = true;  // where the transport has any; the same on all ranks
-  // A rank's own choices; the latter as PullExchange has it.
-  RowCodingMode row_coding = RowCodingMode::kAuto;
-  uint64_t early_bytes_min = kEarlyBytesMin;
+  RowWays row_ways = {};
   OpenDevices devices = {};  // for tables in their memory; none: there are no devices
   uint32_t staleness = 0;    // as StepWindow has it; the same on all ranks
 };
@@ -128,7 +137,7 @@ class Group {
     return {.hosts = columns_.host_count(),
             .ranks = columns_.world(),
             .costs = algorithms_->constants(),
-            .row_coding = options_.row_coding,
+            .row_coding = options_.row_ways.coding,
             .domains = domains_.any() && !options_.deterministic
                            ? domain_count(columns_.map(), columns_.host())
                            : 1};

@@ -147,6 +147,14 @@ uint32_t staleness_of(const parallax_options_t& options) {
   return options.staleness == PARALLAX_ASYNC ? StepWindow::kAsync : options.staleness;
 }
 
+RowWays row_ways_of(const Settings& settings) {
+  const auto is_on = [&](const char* name) { return settings.value(name).number == 0; };
+  return {.coding = static_cast<RowCodingMode>(settings.value("row_coding").number),
+          .early_bytes_min = is_on("early_pull") ? kEarlyBytesMin : kNeverEarly,
+          .push_listed = is_on("push_listed"),
+          .in_place = is_on("rows_in_place")};
+}
+
 Status check_options(const parallax_options_t& options) {
   const uint32_t world = std::max(1u, options.world);
   if (world > PARALLAX_WORLD_MAX) {

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/settings.h"
+#include "group/group.h"
 #include "variable/pins.h"
 
 namespace parallax {
@@ -25,6 +26,7 @@ Status check_options(const parallax_options_t& options);
 Pins pins_of(const parallax_options_t& options);
 uint32_t plan_after_steps_of(const parallax_options_t& options);
 uint32_t staleness_of(const parallax_options_t& options);  // as StepWindow has it
+RowWays row_ways_of(const Settings& settings);
 
 // Of a rank that a launcher started beside others, and that was not told to meet them: it would
 // train a model of its own.

@@ -6,17 +6,28 @@
 
 namespace parallax {
 
-PullExchange::PullExchange(const Columns& columns, Outbox& outbox, uint64_t early_bytes_min,
-                           uint32_t staleness, RowScratch* scratch)
+namespace {
+
+// With staleness the next update may come while a table is read.
+TableReader::Use in_place_of(const PullOptions& options) {
+  if (options.staleness > 0) return TableReader::Use::kNone;
+  return options.in_place ? TableReader::Use::kReads : TableReader::Use::kListens;
+}
+
+}  // namespace
+
+PullExchange::PullExchange(const Columns& columns, Outbox& outbox, const PullOptions& options)
     : columns_(columns),
-      variables_(scratch),
+      variables_(options.scratch),
       // Where owners place rows, these are not asked for early: a place follows the order of
       // asking.
-      early_(early_bytes_min != kNeverEarly && columns.host_count() > 1 && staleness == 0 &&
-             outbox.remote_writes() == nullptr),
-      source_(columns, outbox, variables_, staleness == 0),
-      leader_(columns, outbox, variables_, early_, staleness > 0, source_),
-      owner_(columns, outbox, variables_, early_ ? early_bytes_min : kNeverEarly, staleness) {}
+      early_(options.early_bytes_min != kNeverEarly && columns.host_count() > 1 &&
+             options.staleness == 0 && outbox.remote_writes() == nullptr),
+      push_listed_(options.push_listed),
+      source_(columns, outbox, variables_, in_place_of(options)),
+      leader_(columns, outbox, variables_, early_, options.staleness > 0, source_),
+      owner_(columns, outbox, variables_, early_ ? options.early_bytes_min : kNeverEarly,
+             options.staleness) {}
 
 PullExchange::~PullExchange() {
   for (uint32_t id = 0; id < variables_.all().size(); ++id) remove_variable(id);

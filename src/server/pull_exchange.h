@@ -48,15 +48,24 @@
 
 namespace parallax {
 
+struct PullOptions {
+  // From so many bytes of rows on owners answer early (PullOwner); kNeverEarly, or where the
+  // transport has remote writes: this rank neither asks nor answers before the step before is
+  // decided. A rank's own choice, as are in_place and push_listed.
+  uint64_t early_bytes_min = PullOwner::kNeverEarly;
+  uint32_t staleness = 0;
+  bool in_place = true;     // tables of this host are read where they lie, where that can be
+  bool push_listed = true;  // what is pushed refers to what was asked for
+  // By which ids are coalesced, and which outlives the exchange; null: by an index for each
+  // variable.
+  RowScratch* scratch = nullptr;
+};
+
 class PullExchange final : public PulledLists {
  public:
-  // All outlive this object. `early_bytes_min`: from so many bytes of rows on owners answer early
-  // (PullOwner); kNeverEarly, or where the transport has remote writes: this rank neither asks nor
-  // answers before the step before is decided. A rank's own choice. `scratch`: by which ids are
-  // coalesced; null: by an index for each variable.
   static constexpr uint64_t kNeverEarly = PullOwner::kNeverEarly;
-  PullExchange(const Columns& columns, Outbox& outbox, uint64_t early_bytes_min = kNeverEarly,
-               uint32_t staleness = 0, RowScratch* scratch = nullptr);
+  // All outlive this object.
+  PullExchange(const Columns& columns, Outbox& outbox, const PullOptions& options = {});
   ~PullExchange();
   PullExchange(const PullExchange&) = delete;
   PullExchange& operator=(const PullExchange&) = delete;
@@ -136,7 +145,7 @@ class PullExchange final : public PulledLists {
   // For pushes of a step that is not over.
   const PulledKeys* asked(uint32_t variable) const override {
     const PulledVariable* const found = variables_.find(variable);
-    return found == nullptr ? nullptr : &found->led.asked_keys();
+    return found == nullptr || !push_listed_ ? nullptr : &found->led.asked_keys();
   }
   const PulledKeys* listed(uint32_t variable) const override {
     const PulledVariable* const found = variables_.find(variable);
@@ -160,7 +169,7 @@ class PullExchange final : public PulledLists {
  private:
   const Columns& columns_;
   PulledVariables variables_;
-  const bool early_;
+  const bool early_, push_listed_;
   PullSource source_;
   PullLeader leader_;
   PullOwner owner_;

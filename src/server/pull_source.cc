@@ -13,11 +13,11 @@
 namespace parallax {
 
 PullSource::PullSource(const Columns& columns, Outbox& outbox, const PulledVariables& variables,
-                       bool in_place)
+                       TableReader::Use tables)
     : columns_(columns),
       outbox_(outbox),
       variables_(variables),
-      reader_(columns, outbox, in_place, *this),
+      reader_(columns, outbox, tables, *this),
       asked_(columns.count()) {
   slices_.reserve(PARALLAX_SLICES_MAX);
   active_variables_.reserve(PARALLAX_SLICES_MAX);

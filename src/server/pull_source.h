@@ -25,9 +25,9 @@ namespace parallax {
 
 class PullSource final : private TableReader::User {
  public:
-  // All outlive this object. `in_place`: tables are read where they lie, where that can be.
+  // All outlive this object.
   PullSource(const Columns& columns, Outbox& outbox, const PulledVariables& variables,
-             bool in_place);
+             TableReader::Use tables);
 
   // As PullExchange has them.
   void start(uint64_t step, std::span<const PullSlice> slices);

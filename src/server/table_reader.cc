@@ -18,12 +18,13 @@ constexpr uint64_t kTurnBytes = 512 * 1024;
 
 }  // namespace
 
-TableReader::TableReader(const Columns& columns, Outbox& outbox, bool used, User& user)
+TableReader::TableReader(const Columns& columns, Outbox& outbox, Use use, User& user)
     : columns_(columns),
       outbox_(outbox),
-      used_(used),
+      used_(use != Use::kNone),
+      reads_(use == Use::kReads),
       user_(user),
-      current_(used ? columns.locals().size() : 0),
+      current_(used_ ? columns.locals().size() : 0),
       shards_(current_.size()) {
   known_.tables.resize(shards_.size());
   if (!used_) return;
@@ -74,7 +75,7 @@ const std::byte* TableReader::find(const PulledVariable& variable, uint32_t owne
 }
 
 RowsInTables TableReader::reads(const PulledVariable& variable) const {
-  if (!used_ || !variable.by_rows()) return RowsInTables::kNone;
+  if (!reads_ || !variable.by_rows()) return RowsInTables::kNone;
   const std::vector<uint32_t>& ranks = columns_.locals();
   const bool found = std::all_of(ranks.begin(), ranks.end(), [&](uint32_t rank) {
     const bool none = variable.tables.of[columns_.local_of(rank)].owned_rows == 0;

@@ -37,8 +37,12 @@ class TableReader final : public LentReader {
     ~User() = default;
   };
 
-  // All outlive this object. `used`: else it reads nothing.
-  TableReader(const Columns& columns, Outbox& outbox, bool used, User& user);
+  // What there is to do: nothing, and nobody says anything of tables; to keep what they say, since
+  // others are read by it (HeldPushes); or to read, too.
+  enum class Use : uint8_t { kNone, kListens, kReads };
+
+  // All outlive this object.
+  TableReader(const Columns& columns, Outbox& outbox, Use use, User& user);
   ~TableReader();
   TableReader(const TableReader&) = delete;
   TableReader& operator=(const TableReader&) = delete;
@@ -118,7 +122,7 @@ class TableReader final : public LentReader {
 
   const Columns& columns_;
   Outbox& outbox_;
-  const bool used_;
+  const bool used_, reads_;
   User& user_;
   std::vector<uint64_t> current_;  // by rank of the host: the step that may read its tables
   uint64_t step_ = 0;

@@ -44,7 +44,7 @@ EngineOptions engine_options(const Scenario& scenario, const View& view, uint32_
   options.plan_mode = scenario.plan_mode;
   options.plan_after_steps = scenario.plan_after_steps;
   options.deterministic = scenario.deterministic;
-  options.early_bytes_min = scenario.early ? 1 : kNeverEarly;
+  options.row_ways.early_bytes_min = scenario.early ? 1 : kNeverEarly;
   options.staleness = scenario.staleness;
   return options;
 }

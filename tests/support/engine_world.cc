@@ -130,7 +130,7 @@ EngineWorld::EngineWorld(const WorldOptions& options) : random_(options.seed) {
                                     .plan_after_steps = options.plan_after_steps,
                                     .deterministic = options.deterministic,
                                     .memory_max_bytes = options.memory_max_bytes};
-    if (options.seed % 3 == 0) engine_options.row_coding = RowCodingMode::kOn;
+    if (options.seed % 3 == 0) engine_options.row_ways.coding = RowCodingMode::kOn;
     if (options.adjust) options.adjust(rank, &engine_options);
     each.groups =
         std::make_unique<JobGroups>(engine_options, *each.transport, clock_, *each.compute);

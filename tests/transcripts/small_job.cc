@@ -64,8 +64,9 @@ void SmallJob::open(const Words& words) {
     options.lease_ns = static_cast<int64_t>(lease_ms * kNanosecondsPerMillisecond);
     options.plan_mode = plan_mode_of(words.option("plan", "auto"));
     options.plan_after_steps = static_cast<uint32_t>(words.number("plan_after", 8));
-    options.early_bytes_min =
-        static_cast<uint64_t>(words.number("early", static_cast<double>(options.early_bytes_min)));
+    uint64_t& early_bytes_min = options.row_ways.early_bytes_min;
+    early_bytes_min =
+        static_cast<uint64_t>(words.number("early", static_cast<double>(early_bytes_min)));
     ranks_.push_back(std::make_unique<ToldRank>(*world_, options, *story_, variables_));
     world_->attach(rank, ranks_.back().get());
   }

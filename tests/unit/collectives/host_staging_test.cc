@@ -110,6 +110,20 @@ TEST_F(HostStagingTest, WhatIsRefusedHasNoBlocks) {
   }
 }
 
+// Given a rank whose rows go by messages, expect no blocks, and a slab.
+TEST_F(HostStagingTest, WithoutRowsItHasASlabAlone) {
+  start({0, 0});
+  HostStaging staging(world_->columns, world_->network.outbox(0).lending(), false);
+  const std::vector<uint64_t> bytes = {100};
+  staging.add(bytes);
+  EXPECT_TRUE(memory().shared.empty());
+  EXPECT_TRUE(staging.block(0, 1).empty());
+  EXPECT_EQ(staging.place_for(1, 0, 1).buffer, 0u);
+  EXPECT_EQ(staging.reserved_bytes(0), 0u);
+  staging.add_slab(8192);
+  EXPECT_EQ(staging.slab(1).size(), 8192u);
+}
+
 TEST_F(HostStagingTest, CommitsBeyondTheBoundHaveNoBlocks) {
   start({0, 0});
   const std::vector<uint64_t> bytes = {64};

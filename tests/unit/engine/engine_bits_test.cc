@@ -79,7 +79,7 @@ void play(ScriptOptions options, const Way& way, Seen* seen) {
   SharedHost host(static_cast<uint32_t>(options.world.hosts.size()));
   if (way.in_place) options.world.lenders = &host;
   options.world.adjust = [&way](uint32_t, EngineOptions* engine) {
-    engine->early_bytes_min = way.early ? 1 : kNeverEarly;
+    engine->row_ways.early_bytes_min = way.early ? 1 : kNeverEarly;
   };
   Script script(options);
   EXPECT_EQ(script.play(), "") << "seed " << options.world.seed;

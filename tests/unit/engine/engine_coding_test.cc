@@ -71,7 +71,9 @@ TEST(CodingReports, TellWhatIsDone) {
 // What is never coded is not said to be.
 TEST(CodingReports, OfNumbersThatHaveACode) {
   WorldOptions options = {.hosts = {0, 1}, .plan_after_steps = 1000, .seed = 9500};
-  options.adjust = [](uint32_t, EngineOptions* engine) { engine->row_coding = RowCodingMode::kOn; };
+  options.adjust = [](uint32_t, EngineOptions* engine) {
+    engine->row_ways.coding = RowCodingMode::kOn;
+  };
   EngineWorld world(options);
   parallax_variable_t table = sparse_variable("table", 400, 4, 100, PARALLAX_RULE_SGD);
   table.dtype = PARALLAX_F16;

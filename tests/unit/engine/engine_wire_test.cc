@@ -197,7 +197,7 @@ TEST(EngineWire, SparesHalfOfWhatIsPushed) {
 uint64_t bytes_of_rows(const std::vector<int64_t>& pulled, const std::vector<int64_t>& pushed,
                        RowCodingMode coding = RowCodingMode::kOff) {
   WorldOptions options = {.hosts = {0, 1}, .plan_after_steps = 1000, .seed = 9500};
-  options.adjust = [coding](uint32_t, EngineOptions* engine) { engine->row_coding = coding; };
+  options.adjust = [coding](uint32_t, EngineOptions* engine) { engine->row_ways.coding = coding; };
   EngineWorld world(options);
   const parallax_variable_t table = sparse_variable("table", 4000, 1, 1000, PARALLAX_RULE_SGD);
   for (const Status& status : world.commit({&table, 1})) {

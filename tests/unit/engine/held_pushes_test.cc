@@ -31,13 +31,18 @@ constexpr int64_t kHoldNs = 3 * kNanosecondsPerMillisecond;  // more than rows a
 class PushWorld {
  public:
   PushWorld(uint32_t ranks, uint64_t seed, bool lends = true, bool deterministic = false,
-            parallax_rule_t rule = PARALLAX_RULE_SGD, const float* initial = nullptr)
+            parallax_rule_t rule = PARALLAX_RULE_SGD, const float* initial = nullptr,
+            uint32_t not_in_place = UINT32_MAX)
       : host_(ranks),
         world_({.hosts = std::vector<uint32_t>(ranks),
                 .deterministic = deterministic,
                 .seed = seed,
                 .inline_jobs = true,
-                .lenders = &host_}),
+                .lenders = &host_,
+                .adjust =
+                    [=](uint32_t rank, EngineOptions* engine) {
+                      engine->row_ways.in_place = rank != not_in_place;
+                    }}),
         random_(seed) {
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       slabs_.push_back(std::make_unique<SharedSlab>(kSliceRows * kRowWidth * sizeof(float)));
@@ -187,6 +192,23 @@ TEST(HeldPushes, TheSumsAreThoseOfTheRows) {
     }
     EXPECT_EQ(world.table(), expected) << "seed " << seed;
     EXPECT_GT(world.lent_bytes(0), 0u);
+  }
+}
+
+// Given a rank whose rows go by messages, expect the same sums, and that nobody's rows stay where
+// they are: not all owners could say when they have read them.
+TEST(HeldPushes, BesideARankThatReadsNothingInPlaceRowsAreCopied) {
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    const auto ranks = static_cast<uint32_t>(2 + seed % 3);
+    PushWorld world(ranks, seed, true, false, PARALLAX_RULE_SGD, nullptr, seed % ranks);
+    std::vector<float> expected = world.table();
+    for (int step = 0; step < 6; ++step) {
+      world.draw();
+      world.step(seed % 2 == 0);
+      world.subtract_from(&expected);
+    }
+    EXPECT_EQ(world.table(), expected) << "seed " << seed;
+    for (uint32_t rank = 0; rank < ranks; ++rank) EXPECT_EQ(world.lent_bytes(rank), 0u);
   }
 }
 

@@ -59,6 +59,25 @@ TEST(JobSettings, FillInWhatTheProgramLeftZero) {
   EXPECT_TRUE(check_options(taken.options).ok());
 }
 
+// Given each of the ways of rows switched off, expect that one to be off, and the others as they
+// are.
+TEST(JobSettings, WaysOfRowsAreSwitchedOffOneByOne) {
+  const auto ways = [](const char* variable) {
+    const EnvironmentVariable off(variable, "off");
+    return row_ways_of(*Taken().settings);
+  };
+  const RowWays all = row_ways_of(*Taken().settings);
+  EXPECT_TRUE(all.in_place && all.push_listed);
+  EXPECT_EQ(all.early_bytes_min, kEarlyBytesMin);
+  EXPECT_EQ(all.coding, RowCodingMode::kAuto);
+  const RowWays not_in_place = ways("PARALLAX_ROWS_IN_PLACE");
+  EXPECT_TRUE(!not_in_place.in_place && not_in_place.push_listed);
+  const RowWays not_listed = ways("PARALLAX_PUSH_LISTED");
+  EXPECT_TRUE(not_listed.in_place && !not_listed.push_listed);
+  EXPECT_EQ(ways("PARALLAX_EARLY_PULL").early_bytes_min, kNeverEarly);
+  EXPECT_EQ(ways("PARALLAX_ROW_CODING").coding, RowCodingMode::kOff);
+}
+
 // Given half of a rank's place, expect the missing half to be named: it would be another
 // place.
 TEST(JobSettings, HalfAPlaceIsRefused) {

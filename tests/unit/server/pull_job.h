@@ -76,7 +76,8 @@ class PullJob {
   struct Rank {
     Rank(const HostMap& hosts, uint32_t rank, Outbox& outbox, uint64_t early_bytes_min,
          uint32_t staleness)
-        : columns(hosts, rank), exchange(columns, outbox, early_bytes_min, staleness) {}
+        : columns(hosts, rank),
+          exchange(columns, outbox, {.early_bytes_min = early_bytes_min, .staleness = staleness}) {}
     Columns columns;
     PullExchange exchange;
     std::vector<std::unique_ptr<Table>> tables;  // by variable
