@@ -49,6 +49,7 @@ class RowScratch {
   RowIndex* begin(const void* user, uint64_t slots) {
     if (slots > slots_max_) return nullptr;
     user_ = user;
+    looked_up_ += slots;
     index_.clear_for(slots);
     return &index_;
   }
@@ -56,6 +57,8 @@ class RowScratch {
   RowIndex* of(const void* user) { return user_ == user ? &index_ : nullptr; }
 
   uint64_t slots_max() const { return slots_max_; }  // that there is room for
+  // Rows that it was begun for, so far.
+  uint64_t looked_up() const { return looked_up_; }
 
   // By slot, of whoever has begun.
   uint32_t* first_numbers() { return first_.data(); }
@@ -69,6 +72,7 @@ class RowScratch {
   std::span<uint32_t> first_, second_, third_, fourth_;
   RowIndex index_;
   uint64_t slots_max_ = 0;
+  uint64_t looked_up_ = 0;
   const void* user_ = nullptr;
 };
 

@@ -64,8 +64,8 @@ class Reports {
   // that names.
   Status missing(const Request& request) const;
 
-  // Times that anything had to grow after commit; 0 in steady state.
   uint64_t early_rows() const { return parts_.group.pulls().early_rows(); }
+  // Times that anything had to grow after commit; 0 in steady state.
   uint64_t growth_count() const {
     return parts_.requests.growth_count() + parts_.outbox.growth_count() +
            parts_.group.growth_count();
