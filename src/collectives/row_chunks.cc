@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The widest chunk under a ceiling, by bisection. See row_chunks.h.
+// The fewest chunks under a ceiling, by bisection. See row_chunks.h.
 #include "collectives/row_chunks.h"
 
 #include <algorithm>
@@ -11,11 +11,9 @@
 
 #include "aggregate/row_coalescer.h"
 #include "base/arena.h"
-#include "collectives/algorithms.h"
 #include "collectives/chunked_rows.h"
 #include "collectives/host_rows.h"
-#include "collectives/made_dense.h"
-#include "collectives/row_exchange.h"
+#include "collectives/whole_rows.h"
 #include "world/domain_columns.h"
 
 namespace parallax {
@@ -53,9 +51,7 @@ class Measure {
     }
   }
 
-  bool made_dense() const { return options_.method == Method::kMadeDense; }
-
-  // Beside a slice, coalesced, and, of rows, the result.
+  // Beside a slice, coalesced, and the result where it is rows, as it is of chunks.
   uint64_t whole_bytes() const {
     Arena own;
     lay_out_own(own);
@@ -77,12 +73,8 @@ class Measure {
     for (const auto& each : kinds_) {
       const Columns& of_rank = each->columns;
       options.domains = each->domains.any() ? &each->domains : nullptr;
-      const uint64_t bytes =
-          made_dense() ? MadeDense(of_rank, partition, outbox_, compute_, options).needed_bytes()
-                       : RowExchange(of_rank, partition, outbox_, compute_, options,
-                                     row_algorithm_for(options.method))
-                             .needed_bytes();
-      most = std::max<uint64_t>(most, bytes);
+      const auto exchange = make_whole_rows(of_rank, partition, outbox_, compute_, options);
+      most = std::max<uint64_t>(most, exchange->needed_bytes());
     }
     return most;
   }
@@ -96,7 +88,7 @@ class Measure {
     const uint64_t rows_in_world = std::min(partition_.rows(), rows_max * columns_.world());
     for (int step = 0; step < 2; ++step) {
       arena.take<std::byte>(HostRows::block_bytes(partition_, rows_max, options_.sum));
-      if (made_dense()) continue;
+      if (options_.method == Method::kMadeDense) continue;
       arena.take<std::byte>(rows_in_world * row_bytes);
       arena.take<uint32_t>(rows_in_world);
     }
@@ -118,7 +110,6 @@ RowChunks find_row_chunks(const Columns& columns, const Partition& partition, Ou
   const Measure measure(columns, partition, outbox, compute, options);
   const uint64_t whole = measure.whole_bytes();
   if (whole <= bytes_max) return {.bytes = whole};
-  if (measure.made_dense()) return {.count = 0, .bytes = whole};
   // In turns of the slots, so that owners have the same of each chunk.
   const uint64_t slots = partition.slots().size();
   const uint64_t rows = partition.rows();
@@ -133,8 +124,10 @@ RowChunks find_row_chunks(const Columns& columns, const Partition& partition, Ou
     const uint64_t middle = fits + (passes - fits) / 2;
     (measure.chunk_bytes(middle * slots) <= bytes_max ? fits : passes) = middle;
   }
-  const uint64_t chunk = fits * slots;
-  return {.rows = chunk, .count = (rows - 1) / chunk + 1, .bytes = measure.chunk_bytes(chunk)};
+  // As many as that takes, all about as wide: made dense, a chunk costs as much however full it is.
+  const uint64_t count = (rows - 1) / (fits * slots) + 1;
+  const uint64_t chunk = turns_of((rows - 1) / count + 1) * slots;
+  return {.rows = chunk, .count = count, .bytes = measure.chunk_bytes(chunk)};
 }
 
 }  // namespace parallax
