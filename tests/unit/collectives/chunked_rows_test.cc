@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -145,11 +146,13 @@ bool reach_behind(Parcel* parcel) {
     std::memcpy(parcel->payload().data(), &kBehind, sizeof kBehind);
     return true;
   }
-  if (header.encoding != Encoding::kDense || header.first + header.count <= 2 * kBehind) {
+  constexpr uint64_t kElement = 2 * kBehind;  // its first
+  if (header.encoding != Encoding::kDense || header.first > kElement ||
+      header.first + header.count <= kElement) {
     return false;
   }
   const float given = 0;
-  std::memcpy(&parcel->payload()[(header.count - 1) * sizeof given], &given, sizeof given);
+  std::memcpy(&parcel->payload()[(kElement - header.first) * sizeof given], &given, sizeof given);
   return true;
 }
 
@@ -184,11 +187,9 @@ TEST(ChunkedRows, MoreRowsThanMayBeGivenAreRefused) {
   exchanges.expect_anything();
   uint32_t lies = 0;
   exchanges.tap([&](const Parcel& honest) {
-    if (honest.header.kind != SectionKind::kDenseReduce) return;
+    if (honest.header.kind != SectionKind::kDenseReduce || honest.header.count == 0) return;
     Parcel parcel = honest;
-    parcel.header.flags = 0;
-    parcel.header.count = 32 / 3 * 2;
-    parcel.bytes.assign(1 + parcel.header.count * sizeof(float), std::byte{1});
+    std::fill(parcel.payload().begin(), parcel.payload().end(), std::byte{1});
     if (exchanges.inject(parcel)) ++lies;
   });
   run_step(exchanges, 1, draw_contributions(setting, {}, exchanges.random()));
@@ -197,6 +198,89 @@ TEST(ChunkedRows, MoreRowsThanMayBeGivenAreRefused) {
     EXPECT_FALSE(exchanges.exchange(rank).state(1).delivered);
     EXPECT_LE(exchanges.exchange(rank).whole(1).row_count, 12u);
   }
+}
+
+// Given a network that writes where it is told to, expect no rank of a round to be offered a place,
+// which others are where rows are made dense as a whole.
+TEST(ChunkedRows, NoPlacesAreOffered) {
+  Setting setting = setting_of({0, 1, 1, 2}, {60'000, 8, 200}, 9);
+  setting.piece_bytes_max = 30'000;
+  for (const bool whole : {false, true}) {
+    Candidate candidate = in_chunks(Method::kMadeDense, 2);
+    if (whole) {
+      candidate.make = [](const Columns& columns, const Partition& partition, Outbox& outbox,
+                          Compute& compute, ExchangeOptions options) {
+        options.method = Method::kMadeDense;
+        return make_whole_rows(columns, partition, outbox, compute, options);
+      };
+      candidate.whole_row_keys = true;
+      candidate.pieces = Pieces::kOwner;
+    }
+    ExchangeWorld exchanges(candidate, setting);
+    const Contributions contributions = draw_contributions(setting, {}, exchanges.random());
+    run_step(exchanges, 1, contributions);
+    check_step(exchanges, candidate, 1, contributions);
+    uint64_t written = 0;
+    for (uint32_t rank = 0; rank < exchanges.size(); ++rank) {
+      written += exchanges.written_bytes(rank);
+    }
+    EXPECT_EQ(written > 0, whole);
+  }
+}
+
+// Takes elements as a transport does that receives them where they go. False: nowhere.
+bool comes_in_place(ExchangeWorld& exchanges, const Parcel& parcel) {
+  Section section = parcel.section();
+  section.header.payload_bytes = static_cast<uint32_t>(section.payload.size());
+  Exchange& exchange = exchanges.exchange(parcel.to);
+  std::byte* const place = exchange.place_of(parcel.from, section);
+  if (place == nullptr) return false;
+  std::memcpy(place, section.payload.data(), section.payload.size());
+  section.payload = {};
+  section.in_place = true;
+  exchanges.expect_anything();  // it does not come once more
+  static_cast<void>(exchange.on_section(parcel.from, section));
+  return true;
+}
+
+// Given elements of a round that are received where they go, expect the same sums.
+TEST(ChunkedRows, ElementsComeInPlace) {
+  const Setting setting = setting_of({0, 1, 1}, {300, 2, 40}, 10);
+  const Candidate candidate = in_chunks(Method::kMadeDense, 5);
+  ExchangeWorld exchanges(candidate, setting);
+  uint32_t placed = 0;
+  exchanges.tap([&](const Parcel& honest) {
+    if (honest.header.kind != SectionKind::kDenseGather) return;
+    placed += comes_in_place(exchanges, honest) ? 1 : 0;
+  });
+  const Contributions contributions = draw_contributions(setting, {}, exchanges.random());
+  run_step(exchanges, 1, contributions);
+  check_step(exchanges, candidate, 1, contributions);
+  EXPECT_GT(placed, 10u);
+}
+
+// Given what no message has, as it is received where it goes, with a row behind the last chunk's,
+// expect the rank not to take it.
+TEST(ChunkedRows, WhatComesInPlaceIsLookedAt) {
+  const Candidate candidate = in_chunks(Method::kMadeDense, 2);
+  Setting setting = of_a_short_chunk();
+  setting.shape.rows_max = 2;  // of 6 rows that may be given some are not
+  uint32_t misled_ranks = 0;
+  for (setting.seed = 1; setting.seed <= 8; ++setting.seed) {
+    ExchangeWorld exchanges(candidate, setting);
+    std::vector<bool> misled(exchanges.size());
+    exchanges.tap([&](const Parcel& honest) {
+      Parcel parcel = honest;
+      if (honest.header.kind != SectionKind::kDenseGather || !reach_behind(&parcel)) return;
+      misled[honest.to] = misled[honest.to] || comes_in_place(exchanges, parcel);
+    });
+    run_step(exchanges, 1, draw_contributions(setting, {}, exchanges.random()));
+    for (uint32_t rank = 0; rank < exchanges.size(); ++rank) {
+      EXPECT_NE(misled[rank], exchanges.exchange(rank).state(1).delivered);
+      misled_ranks += misled[rank] ? 1 : 0;
+    }
+  }
+  EXPECT_GT(misled_ranks, 5u);
 }
 
 // Given one rank alone, whose rounds no section ends, expect as many as there are chunks all the
