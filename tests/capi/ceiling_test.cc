@@ -13,7 +13,7 @@
 #include "parallax/parallax.hpp"
 #include "support/rank_threads.h"
 
-namespace parallax {
+namespace parallax::ceiling_test {
 namespace {
 
 constexpr uint32_t kWorld = 4;
@@ -107,4 +107,4 @@ TEST(Ceiling, LessThanAChunkIsLimit) {
 }
 
 }  // namespace
-}  // namespace parallax
+}  // namespace parallax::ceiling_test
