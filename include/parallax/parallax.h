@@ -848,12 +848,11 @@ typedef struct parallax_variable {
   /* Framework-held, with row ids: the most bytes that a rank reserves for exchanging its gradient,
    * beside this rank's slice, coalesced (rows_max rows), and the result (min(rows, rows_max x
    * ranks) rows), each for the two steps under way: sums over the ranks of a host and over hosts,
-   * what is held back for its turn, and what is on its way. 0: no bound. Under it a step goes in
-   * as many rounds as that takes, one after the other, each of a chunk of the rows; results are
-   * the same, bit for bit where they are the same without. PARALLAX_REPORT_PLAN says in how many.
-   * A method that is pinned and not cut (MADE_DENSE), or a bound that 4,096 rounds do not keep, is
-   * LIMIT at commit, with the least that is enough. For other variables INVALID. The same on every
-   * rank */
+   * what is held back for its turn, what is on its way, and, of MADE_DENSE, the elements. 0: no
+   * bound. Under it a step goes in as many rounds as that takes, one after the other, each of a
+   * chunk of the rows; results are the same, bit for bit where they are the same without.
+   * PARALLAX_REPORT_PLAN says in how many. A bound that 4,096 rounds do not keep is LIMIT at
+   * commit, with the least that is enough. For other variables INVALID. The same on every rank */
   uint64_t exchange_bytes_max;
 } parallax_variable_t;
 

@@ -4,9 +4,10 @@
 // all of them equally long; since row keys are scattered, chunks of a step have about as many rows
 // each, and since they are disjoint, every row is summed as without chunks, bit for bit.
 //
-// Design notes. A rank coalesces its slice once, grouped by chunk. Then an exchange of rows of a
-// chunk's size runs once for each chunk: a round, which is a step to that exchange. What a round
-// delivers is copied behind what the rounds before it have delivered.
+// Design notes. A rank coalesces its slice once, grouped by chunk. Then an exchange of the method,
+// of a chunk's size, runs once for each chunk: a round, which is a step to that exchange. The rows
+// that a round delivers are copied behind those of the rounds before it; of one that delivers
+// elements (made_dense.h), the rows that somebody gave. So results are rows by whatever method.
 //
 // A rank takes part in a round, with rows or with a word that it has none, once all of the round
 // before is over for it. So in a round that is over for anybody all ranks have taken part, for whom
@@ -16,6 +17,9 @@
 //
 // Where nobody has given anything, which all know behind the first round, that is all of the step.
 //
+// Most rounds end with a section. One that this rank itself ends is taken in a turn (lending.h),
+// lest a job of one rank go through all rounds in one call, each within the one before it.
+//
 // Engine's owner only, but for what a job of the compute pool has; nothing blocks.
 #ifndef PARALLAX_COLLECTIVES_CHUNKED_ROWS_H_
 #define PARALLAX_COLLECTIVES_CHUNKED_ROWS_H_
@@ -23,6 +27,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "aggregate/row_coalescer.h"
@@ -31,19 +36,21 @@
 #include "base/divisor.h"
 #include "collectives/exchange.h"
 #include "collectives/round_names.h"
-#include "collectives/row_exchange.h"
+#include "collectives/whole_rows.h"
+#include "message/lending.h"
 #include "message/outbox.h"
 #include "variable/partition.h"
 #include "world/patterns.h"
 
 namespace parallax {
 
-class ChunkedRows final : public Exchange {
+class ChunkedRows final : public Exchange, private WholeRows::Runner, private LentReader {
  public:
   // By a method of rows that gives them back, in chunks of options.chunk_rows, fewer than there are
   // rows. All references outlive the exchange.
   ChunkedRows(const Columns& columns, const Partition& partition, Outbox& outbox, Compute& compute,
               const ExchangeOptions& options);
+  ~ChunkedRows() override;
   ChunkedRows(const ChunkedRows&) = delete;
   ChunkedRows& operator=(const ChunkedRows&) = delete;
 
@@ -57,6 +64,7 @@ class ChunkedRows final : public Exchange {
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
   void end(uint32_t from, uint64_t step) override;
   [[nodiscard]] bool on_section(uint32_t from, const Section& section) override;
+  std::byte* place_of(uint32_t from, const Section& section) override;
   ExchangeState state(uint64_t step) const override;
   MissingRanks missing(uint64_t step) const override;
   ReducedGradient owned(uint64_t step) const override;
@@ -99,11 +107,16 @@ class ChunkedRows final : public Exchange {
   [[nodiscard]] bool find_round(const SectionHeader& header, uint64_t* round,
                                 uint32_t* chunk) const;
   bool fits_chunk(const Section& section, uint32_t chunk) const;
+  void on_moved() override;
+  bool read_lent() override;
   [[nodiscard]] bool take_round();
+  [[nodiscard]] bool take_rows(const ReducedGradient& round, StepBuffer& buffer) const;
+  [[nodiscard]] bool take_elements(const ReducedGradient& round, StepBuffer& buffer) const;
   void next_round();
 
   const Columns& columns_;
   const Partition& partition_;
+  Lending& lending_;
   Compute& compute_;
   const ExchangeOptions options_;
   const size_t row_bytes_;
@@ -111,7 +124,7 @@ class ChunkedRows final : public Exchange {
   const uint32_t chunk_count_;
   const Partition chunk_partition_;
   RoundNames names_;
-  RowExchange rounds_;
+  const std::unique_ptr<WholeRows> rounds_;
   RowCoalescer coalescer_;
   Arena arena_;
   std::array<StepBuffer, 2> step_buffers_;

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "collectives/allreduce.h"
 #include "collectives/place_rules.h"
+#include "collectives/round_names.h"
 
 namespace parallax {
 
@@ -296,6 +297,7 @@ void DenseExchange::leave_out(StepBuffer& buffer, uint32_t i) {
                    .step = buffer.step,
                    .first = op.range.first};
   if (buffer.contributed) marker.header.flags |= kSectionContributed;
+  name_round(options_.rounds, &marker.header);
   marker.priority = options_.priority;
   marker.ahead = op.stage == kGatherStage;  // as what it stands for
   outbox_.add(op.peer, marker);
@@ -407,6 +409,7 @@ Send DenseExchange::new_send(const StepBuffer& buffer, uint32_t i, uint64_t at,
                  .tag = options_.variable,
                  .step = buffer.step,
                  .first = wiring_.on_wire(op) + at};
+  name_round(options_.rounds, &send.header);
   send.priority = options_.priority;
   send.ahead = op.stage == kGatherStage;
   send.format = op.from == kInput ? numbers_.format(buffer.input.dtype, buffer.narrow)

@@ -19,7 +19,8 @@ bool DenseExchange::on_section(uint32_t from, const Section& section) {
   const uint32_t op =
       wiring_.find_receive(from, reduce ? kReduceStage : kGatherStage, header.first);
   const bool placed = header.encoding == Encoding::kPlaced || section.in_place;
-  const bool lent = header.encoding == Encoding::kLent;
+  // Nobody lends rows made dense: they lie in memory of exchanges.
+  const bool lent = header.encoding == Encoding::kLent && !made_dense_;
   if (op == ScheduleWiring::kNone || !(placed || lent || header.encoding == Encoding::kDense)) {
     return false;
   }

@@ -9,11 +9,15 @@
 namespace parallax {
 
 // Control, which goes ahead of data: a sum that comes back has this rank's share in it, so its
-// sender has the offer before.
+// sender has the offer before. None in rounds: nobody waits for an offer, and who is done with a
+// round takes nothing of it any more.
 void DenseExchange::offer_places(uint64_t step) {
   StepBuffer& buffer = step_buffer(step);
   RemoteWrites* const writes = outbox_.remote_writes();
-  if (writes == nullptr || buffer.result.values == nullptr || buffer.result.dtype != dtype_) return;
+  if (writes == nullptr || buffer.result.values == nullptr || buffer.result.dtype != dtype_ ||
+      options_.rounds != nullptr) {
+    return;
+  }
   const PlaceRules rules = {writes, columns_.rank(), element_bytes_};
   for (const uint32_t i : wiring_.receives()) {
     const Op& op = wiring_.ops()[i];
@@ -60,7 +64,10 @@ bool DenseExchange::on_offer(uint32_t from, const Section& section) {
         wiring_.on_wire(op) != section.header.first) {
       continue;
     }
-    if (state.offer != 0 || section.header.encoding != Encoding::kBytes) return false;
+    if (state.offer != 0 || section.header.encoding != Encoding::kBytes ||
+        options_.rounds != nullptr) {
+      return false;
+    }
     if (buffer.offers.size() == buffer.offer_count) buffer.offers.emplace_back();
     PlaceOffer& offer = buffer.offers[buffer.offer_count];
     if (!offer.read(section.payload) || offer.place_bytes != op.range.count * element_bytes_) {

@@ -9,8 +9,7 @@
 #include "collectives/chunked_rows.h"
 #include "collectives/counting_exchange.h"
 #include "collectives/dense_exchange.h"
-#include "collectives/made_dense.h"
-#include "collectives/row_exchange.h"
+#include "collectives/whole_rows.h"
 
 namespace parallax {
 
@@ -34,14 +33,10 @@ std::unique_ptr<Exchange> make_carrier(const Columns& columns, const Partition& 
     }
     return std::make_unique<DenseExchange>(columns, partition, outbox, options, algorithm);
   }
-  if (options.method == Method::kMadeDense) {
-    return std::make_unique<MadeDense>(columns, partition, outbox, compute, options);
-  }
   if (options.chunk_rows != 0) {
     return std::make_unique<ChunkedRows>(columns, partition, outbox, compute, options);
   }
-  return std::make_unique<RowExchange>(columns, partition, outbox, compute, options,
-                                       row_algorithm_for(options.method));
+  return make_whole_rows(columns, partition, outbox, compute, options);
 }
 
 }  // namespace
@@ -52,8 +47,7 @@ bool is_on_boards(const Exchange& exchange) {
 
 bool takes_arriving(const Exchange& exchange) {
   return dynamic_cast<const DenseExchange*>(&exchange) != nullptr ||
-         dynamic_cast<const RowExchange*>(&exchange) != nullptr ||
-         dynamic_cast<const MadeDense*>(&exchange) != nullptr;
+         dynamic_cast<const WholeRows*>(&exchange) != nullptr;
 }
 
 DenseShape dense_shape(const Partition& partition, const ExchangeOptions& options) {

@@ -25,19 +25,7 @@ MadeDense::MadeDense(const Columns& columns, const Partition& partition, Outbox&
   }
 }
 
-// Its own elements and what its parts take: theirs are measured, so that one arena tells of all.
-size_t MadeDense::needed_bytes() {
-  Arena measure;
-  lay_out(measure);
-  return measure.used_bytes();
-}
-
-Status MadeDense::reserve() {
-  PARALLAX_RETURN_IF_ERROR(arena_.reserve(needed_bytes()));
-  lay_out(arena_);
-  return {};
-}
-
+// Its own elements and what its parts take, so that one arena tells of all.
 void MadeDense::lay_out(Arena& arena) {
   host_rows_.lay_out(arena);
   dense_.lay_out(arena);
@@ -74,13 +62,15 @@ void MadeDense::forward_if_complete(uint64_t step) {
   StepBuffer& buffer = step_buffer(step);
   if (!host_rows_.leads() || buffer.forwarded || !host_rows_.sum(step).complete()) return;
   buffer.forwarded = true;
-  if (!host_rows_.sum(step).contributed()) {
+  if (host_rows_.sum(step).contributed()) {
+    scatter(step);
+    dense_.contribute(step, {.elements = {buffer.elements.data(), dtype_of(sum_)}, .lasting = true},
+                      nullptr);
+  } else {
     dense_.contribute_nothing(step, host_rows_.contributed(step));
-    return;
   }
-  scatter(step);
-  dense_.contribute(step, {.elements = {buffer.elements.data(), dtype_of(sum_)}, .lasting = true},
-                    nullptr);
+  // Where all others have given theirs, that was the last of it.
+  tell_runner();
 }
 
 // The host's rows as elements, the column's ranges one after the other.

@@ -15,13 +15,14 @@
 #include "collectives/dense_exchange.h"
 #include "collectives/exchange.h"
 #include "collectives/host_rows.h"
+#include "collectives/whole_rows.h"
 #include "message/outbox.h"
 #include "variable/partition.h"
 #include "world/patterns.h"
 
 namespace parallax {
 
-class MadeDense final : public Exchange, private HostRows::User {
+class MadeDense final : public WholeRows, private HostRows::User {
  public:
   // All references outlive the exchange.
   MadeDense(const Columns& columns, const Partition& partition, Outbox& outbox, Compute& compute,
@@ -29,9 +30,7 @@ class MadeDense final : public Exchange, private HostRows::User {
   MadeDense(const MadeDense&) = delete;
   MadeDense& operator=(const MadeDense&) = delete;
 
-  Status reserve() override;
-  size_t needed_bytes() override;
-  const Arena& arena() const override { return arena_; }
+  void lay_out(Arena& arena) override;
   void open(uint64_t step) override;
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
   void prefetch(uint64_t step) const override { host_rows_.prefetch(step); }
@@ -53,7 +52,6 @@ class MadeDense final : public Exchange, private HostRows::User {
   };
 
   StepBuffer& step_buffer(uint64_t step) { return step_buffers_[step & 1]; }
-  void lay_out(Arena& arena);
   static ExchangeOptions options_of_host(ExchangeOptions options) {
     options.rows_stay = false;
     return options;
@@ -73,7 +71,6 @@ class MadeDense final : public Exchange, private HostRows::User {
     uint64_t row;
   };
   std::vector<ColumnRange> ranges_;
-  Arena arena_;
   std::array<StepBuffer, 2> step_buffers_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The widest chunk under a ceiling, by bisection. See row_chunks.h.
+// The fewest chunks under a ceiling, by bisection. See row_chunks.h.
 #include "collectives/row_chunks.h"
 
 #include <algorithm>
@@ -11,11 +11,9 @@
 
 #include "aggregate/row_coalescer.h"
 #include "base/arena.h"
-#include "collectives/algorithms.h"
 #include "collectives/chunked_rows.h"
 #include "collectives/host_rows.h"
-#include "collectives/made_dense.h"
-#include "collectives/row_exchange.h"
+#include "collectives/whole_rows.h"
 #include "world/domain_columns.h"
 
 namespace parallax {
@@ -53,9 +51,7 @@ class Measure {
     }
   }
 
-  bool made_dense() const { return options_.method == Method::kMadeDense; }
-
-  // Beside a slice, coalesced, and, of rows, the result.
+  // Beside a slice, coalesced, and the result where it is rows, as it is of chunks.
   uint64_t whole_bytes() const {
     Arena own;
     lay_out_own(own);
@@ -63,6 +59,11 @@ class Measure {
   }
   uint64_t chunk_bytes(uint64_t rows) const {
     return most_bytes(partition_.of_rows(rows), ChunkedRows::options_of_chunk(options_, rows));
+  }
+  // The same of one rank: of that which needed most when all were last looked at.
+  uint64_t chunk_bytes_of_one(uint64_t rows) const {
+    return bytes_of(*kinds_[neediest_], partition_.of_rows(rows),
+                    ChunkedRows::options_of_chunk(options_, rows));
   }
 
  private:
@@ -72,19 +73,19 @@ class Measure {
     const DomainColumns domains;
   };
 
-  uint64_t most_bytes(const Partition& partition, ExchangeOptions options) const {
+  uint64_t most_bytes(const Partition& partition, const ExchangeOptions& options) const {
     uint64_t most = 0;
-    for (const auto& each : kinds_) {
-      const Columns& of_rank = each->columns;
-      options.domains = each->domains.any() ? &each->domains : nullptr;
-      const uint64_t bytes =
-          made_dense() ? MadeDense(of_rank, partition, outbox_, compute_, options).needed_bytes()
-                       : RowExchange(of_rank, partition, outbox_, compute_, options,
-                                     row_algorithm_for(options.method))
-                             .needed_bytes();
-      most = std::max<uint64_t>(most, bytes);
+    for (size_t i = 0; i < kinds_.size(); ++i) {
+      const uint64_t bytes = bytes_of(*kinds_[i], partition, options);
+      if (bytes <= most) continue;
+      most = bytes;
+      neediest_ = i;
     }
     return most;
+  }
+  uint64_t bytes_of(const Kind& kind, const Partition& partition, ExchangeOptions options) const {
+    options.domains = kind.domains.any() ? &kind.domains : nullptr;
+    return make_whole_rows(kind.columns, partition, outbox_, compute_, options)->needed_bytes();
   }
 
   // As HostRows and ReturnedRows have them.
@@ -96,7 +97,7 @@ class Measure {
     const uint64_t rows_in_world = std::min(partition_.rows(), rows_max * columns_.world());
     for (int step = 0; step < 2; ++step) {
       arena.take<std::byte>(HostRows::block_bytes(partition_, rows_max, options_.sum));
-      if (made_dense()) continue;
+      if (options_.method == Method::kMadeDense) continue;
       arena.take<std::byte>(rows_in_world * row_bytes);
       arena.take<uint32_t>(rows_in_world);
     }
@@ -109,6 +110,7 @@ class Measure {
   ExchangeOptions options_;
   // One rank of each kind, kept for what they have found of the job's layout.
   std::vector<std::unique_ptr<Kind>> kinds_;
+  mutable size_t neediest_ = 0;
 };
 
 }  // namespace
@@ -118,23 +120,33 @@ RowChunks find_row_chunks(const Columns& columns, const Partition& partition, Ou
   const Measure measure(columns, partition, outbox, compute, options);
   const uint64_t whole = measure.whole_bytes();
   if (whole <= bytes_max) return {.bytes = whole};
-  if (measure.made_dense()) return {.count = 0, .bytes = whole};
   // In turns of the slots, so that owners have the same of each chunk.
   const uint64_t slots = partition.slots().size();
   const uint64_t rows = partition.rows();
   const auto turns_of = [slots](uint64_t some) { return (some + slots - 1) / slots; };
-  uint64_t fits = turns_of((rows - 1) / kRowChunksMax + 1);
-  const uint64_t least = measure.chunk_bytes(fits * slots);
-  if (fits * slots >= rows) return {.count = 0, .bytes = whole};
+  const uint64_t narrowest = turns_of((rows - 1) / kRowChunksMax + 1);
+  const uint64_t least = measure.chunk_bytes(narrowest * slots);
+  if (narrowest * slots >= rows) return {.count = 0, .bytes = whole};
   if (least > bytes_max) return {.count = 0, .bytes = std::min(least, whole)};
-  // The first that is not a chunk any more, or past what divides (Divisor).
-  uint64_t passes = std::min(turns_of(rows), (uint64_t{1} << 31) / slots + 1);
-  while (passes - fits > 1) {
-    const uint64_t middle = fits + (passes - fits) / 2;
-    (measure.chunk_bytes(middle * slots) <= bytes_max ? fits : passes) = middle;
+  const auto widest = [&](uint64_t passes, const auto& bytes_of) {
+    uint64_t fits = narrowest;
+    while (passes - fits > 1) {
+      const uint64_t middle = fits + (passes - fits) / 2;
+      (bytes_of(middle * slots) <= bytes_max ? fits : passes) = middle;
+    }
+    return fits;
+  };
+  // From the first that is not a chunk any more, or is past what divides (Divisor). Of one rank: to
+  // make the exchanges of all kinds for each width takes seconds in jobs of thousands.
+  uint64_t fits = widest(std::min(turns_of(rows), (uint64_t{1} << 31) / slots + 1),
+                         [&](uint64_t some) { return measure.chunk_bytes_of_one(some); });
+  if (measure.chunk_bytes(fits * slots) > bytes_max) {  // of another
+    fits = widest(fits, [&](uint64_t some) { return measure.chunk_bytes(some); });
   }
-  const uint64_t chunk = fits * slots;
-  return {.rows = chunk, .count = (rows - 1) / chunk + 1, .bytes = measure.chunk_bytes(chunk)};
+  // As many as that takes, all about as wide: made dense, a chunk costs as much however full it is.
+  const uint64_t count = (rows - 1) / (fits * slots) + 1;
+  const uint64_t chunk = turns_of((rows - 1) / count + 1) * slots;
+  return {.rows = chunk, .count = count, .bytes = measure.chunk_bytes(chunk)};
 }
 
 }  // namespace parallax

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// RowChunks: how many rows a chunk may have (chunked_rows.h) for the exchange of a variable to take
-// no more memory than its ceiling. What counts is what is staged: sums of a host, totals over
-// hosts, what is held back for its turn, a round's own rows and what it delivers. A rank's slice,
-// coalesced, and the result are there with any ceiling, and do not count.
+// RowChunks: how many rows a chunk has (chunked_rows.h) for the exchange of a variable to take no
+// more memory than its ceiling in as few chunks as that allows, all about as wide. What counts is
+// what is staged: sums of a host, totals over hosts, what is held back for its turn, a round's own
+// rows or elements and what it delivers. A rank's slice, coalesced, and the rows of the result are
+// there with any ceiling, and do not count.
 //
 // All ranks must cut alike, so the answer is of the rank that needs most, and of memory that none
 // shares with others; it is a function of the variable and the hosts. It is found by measuring, no
@@ -30,7 +31,7 @@ struct RowChunks {
   bool fit() const { return count > 0; }
 };
 
-// By options.method, a method of rows that gives them back, or made dense, which is not cut.
+// By options.method, a method of rows that gives them back.
 RowChunks find_row_chunks(const Columns& columns, const Partition& partition, Outbox& outbox,
                           Compute& compute, const ExchangeOptions& options, uint64_t bytes_max);
 

@@ -97,18 +97,6 @@ void RowExchange::found_census() {
 
 // ---- memory
 
-size_t RowExchange::needed_bytes() {
-  Arena measure;
-  lay_out(measure);
-  return measure.used_bytes();
-}
-
-Status RowExchange::reserve() {
-  PARALLAX_RETURN_IF_ERROR(arena_.reserve(needed_bytes()));
-  lay_out(arena_);
-  return reserve_scratch();
-}
-
 Status RowExchange::reserve_scratch() {
   if (options_.scratch == nullptr) return {};
   const uint64_t of_host = host_rows_.sum_rows_max();

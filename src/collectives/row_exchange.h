@@ -25,13 +25,14 @@
 #include "collectives/host_rows.h"
 #include "collectives/returned_rows.h"
 #include "collectives/row_intake.h"
+#include "collectives/whole_rows.h"
 #include "message/outbox.h"
 #include "variable/partition.h"
 #include "world/patterns.h"
 
 namespace parallax {
 
-class RowExchange final : public Exchange, private HostRows::User {
+class RowExchange final : public WholeRows, private HostRows::User {
  public:
   // All references outlive the exchange.
   RowExchange(const Columns& columns, const Partition& partition, Outbox& outbox, Compute& compute,
@@ -39,9 +40,8 @@ class RowExchange final : public Exchange, private HostRows::User {
   RowExchange(const RowExchange&) = delete;
   RowExchange& operator=(const RowExchange&) = delete;
 
-  Status reserve() override;
-  size_t needed_bytes() override;
-  const Arena& arena() const override { return arena_; }
+  void lay_out(Arena& arena) override;
+  Status reserve_scratch() override;
   void open(uint64_t step) override;
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
   void prefetch(uint64_t step) const override;
@@ -58,10 +58,6 @@ class RowExchange final : public Exchange, private HostRows::User {
   }
   ReducedGradient whole(uint64_t step) const override;
   ExchangeCounts counts(uint64_t step) const override;
-
-  // For who has several in one arena.
-  void lay_out(Arena& arena);
-  Status reserve_scratch();
 
  private:
   struct StepBuffer {
@@ -126,7 +122,6 @@ class RowExchange final : public Exchange, private HostRows::User {
   bool table_by_table_ = false;
   std::vector<uint32_t> sources_;  // of that sum, in its order: a leader of each host
   std::optional<Census> census_;   // of its column, where this rank has a part in it
-  Arena arena_;
   std::array<StepBuffer, 2> step_buffers_;
 };
 

@@ -21,7 +21,8 @@ struct Footprint {
   uint64_t table_bytes = 0;   // values and the rule's state
   uint64_t buffer_bytes = 0;  // for gradients and pulls under way
   bool ids_declared = false;
-  bool made_dense = false;  // pinned so, for by itself no plan begins with it
+  // Whole, and pinned so, for by itself no plan begins with it.
+  bool made_dense = false;
 
   uint64_t bytes() const { return table_bytes + buffer_bytes; }
 };

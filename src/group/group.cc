@@ -288,7 +288,8 @@ Status Group::reserve_sum(VariableRuntime& runtime, size_t slot) {
 Footprint Group::footprint(const VariableRuntime& runtime) const {
   Footprint footprint = {.name = runtime.variable->name,
                          .ids_declared = runtime.variable->ids_declared(),
-                         .made_dense = runtime.plan.method == Method::kMadeDense};
+                         .made_dense = runtime.plan.method == Method::kMadeDense &&
+                                       chunks_of(Method::kMadeDense, runtime.facts).rows == 0};
   if (runtime.exchange == nullptr) return footprint;  // a commit ended in its midst
   // needed_bytes() lays the exchange out anew, which would lose one that is reserved.
   const size_t reserved = runtime.exchange->arena().reserved_bytes();

@@ -69,22 +69,20 @@ Status check_chunks(const VariableFacts& facts, uint32_t variable) {
   const Method method = first_method(facts);
   const Chunks& chunks = chunks_of(method, facts);
   if (facts.ceiling.bytes_max == 0 || chunks.count > 0) return {};
-  const std::string bytes = std::to_string(chunks.bytes);
   return limit("commit: variable '" + facts.name + "': exchange_bytes_max is " +
                std::to_string(facts.ceiling.bytes_max) + ", and " + method_name(method) +
-               (method == Method::kMadeDense
-                    ? ", its pin, does not go in chunks: it takes " + bytes +
-                          " bytes; raise it to that, or leave that pin"
-                    : " takes " + bytes +
-                          " bytes in the smallest chunks that there are; raise it to that"))
+               " takes " + std::to_string(chunks.bytes) +
+               " bytes in the smallest chunks that there are; raise it to that")
       .about_variable(variable)
       .about_field("exchange_bytes_max");
 }
 
 uint64_t staged_bytes(const VariableRuntime& runtime) {
+  const VariableFacts& facts = runtime.facts;
   if (!runtime.variable->ids_declared()) return 0;
-  return std::max(block_bytes(runtime, Method::kAllgatherv),
-                  block_bytes(runtime, Method::kReduceRows));
+  const uint64_t first = block_bytes(runtime, first_method(facts));
+  if (facts.method_pin != PARALLAX_METHOD_AUTO || facts.ceiling.reduced.count == 0) return first;
+  return std::max(first, block_bytes(runtime, Method::kReduceRows));
 }
 
 bool has_staged_block(const VariableRuntime& runtime, Method method) {

@@ -99,7 +99,7 @@ std::string why_chosen(const VariablePlan& plan, const Context& context) {
                ? reason
                : reason + ": " + formula_of(plan, context);
   }
-  if (facts.given_dense && plan == context.by_figures) {
+  if (facts.given_dense && plan == context.by_figures && facts.ceiling.made_dense.count == 1) {
     return "it got a dense slice beside row ids, so it is dense from then on";
   }
   if (!context.choice.settled) return "by form, until rows are measured: " + form_text(facts);

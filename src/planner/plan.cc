@@ -127,7 +127,7 @@ VariablePlan settled_choice(const VariableFacts& facts, const TopologyFacts& top
                             parallax_plan_mode_t mode) {
   PARALLAX_CHECK(cost::counted_parties(topology) >= 1);
   const VariablePlan initial = initial_choice(facts, mode);
-  if (facts.given_dense && !facts.integer && facts.ceiling.made_dense.count > 0) {
+  if (facts.given_dense && !facts.integer && facts.ceiling.made_dense.count == 1) {
     const VariablePlan dense = {
         initial.placement == Placement::kFramework ? initial.placement : Placement::kMirrored,
         Method::kMadeDense};

@@ -21,8 +21,13 @@ def plan_of(job):
 @needs_numpy
 class Chunks(unittest.TestCase):
     def test_results_are_those_without_a_ceiling(self):
+        for method in (None, "made_dense"):
+            with self.subTest(method=method):
+                self.results_are_those_without(method)
+
+    def results_are_those_without(self, method):
         def body(job, ceiling):
-            rows = register(job, exchange_bytes_max=ceiling)
+            rows = register(job, exchange_bytes_max=ceiling, method=method)
             job.commit()
             random = np.random.default_rng(job.rank)
             got = []

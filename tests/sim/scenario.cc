@@ -120,14 +120,16 @@ void draw_registrations(uint64_t seed, Scenario* scenario) {
 }
 
 // Of rows that the framework holds: enough for a row of each rank in every array, so that some go
-// in many chunks and none is refused.
+// in many chunks and none is refused. Some are made dense.
 void draw_ceilings(uint64_t seed, Scenario* scenario) {
   SeededRandom random = SeededRandom(seed).fork(82);
   const uint64_t world = scenario->world;
   for (parallax_variable_t& variable : scenario->variables) {
     if (variable.rule != PARALLAX_RULE_NONE || variable.rows_max == 0) continue;
     const uint64_t bytes = world * (world + 16) * (4 * variable.row_elements + 40) + 8192;
-    if (random.chance(60)) variable.exchange_bytes_max = bytes * (1 + random.below(2));
+    if (!random.chance(60)) continue;
+    variable.exchange_bytes_max = bytes * (1 + random.below(2));
+    if (random.chance(30)) variable.method = PARALLAX_METHOD_MADE_DENSE;
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -26,8 +27,11 @@ Factory chunks_of(Method method, uint64_t chunks, uint32_t marker_hosts_max = kM
 }
 
 Candidate in_chunks(Method method, uint64_t chunks) {
+  const bool made_dense = method == Method::kMadeDense;
   return {.make = chunks_of(method, chunks),
           .rows = true,
+          .made_dense = made_dense,
+          .integers = !made_dense,
           .pieces = Pieces::kUntold,
           .shapes = kRowShapes,
           .whole_row_keys = false};
@@ -38,6 +42,13 @@ Candidate reduce_rows_in_3_chunks() { return in_chunks(Method::kReduceRows, 3); 
 Candidate reduce_rows_in_7_chunks() { return in_chunks(Method::kReduceRows, 7); }
 Candidate reduce_rows_uneven_in_chunks() {
   Candidate candidate = in_chunks(Method::kReduceRows, 4);
+  candidate.uneven_owners = true;
+  return candidate;
+}
+Candidate made_dense_in_2_chunks() { return in_chunks(Method::kMadeDense, 2); }
+Candidate made_dense_in_9_chunks() { return in_chunks(Method::kMadeDense, 9); }
+Candidate made_dense_uneven_in_chunks() {
+  Candidate candidate = in_chunks(Method::kMadeDense, 4);
   candidate.uneven_owners = true;
   return candidate;
 }
@@ -60,10 +71,13 @@ CONFORM_EXCHANGE(allgatherv_in_9_chunks, allgatherv_in_9_chunks)
 CONFORM_EXCHANGE(reduce_rows_in_3_chunks, reduce_rows_in_3_chunks)
 CONFORM_EXCHANGE(reduce_rows_in_7_chunks, reduce_rows_in_7_chunks)
 CONFORM_EXCHANGE(reduce_rows_uneven_in_chunks, reduce_rows_uneven_in_chunks)
+CONFORM_EXCHANGE(made_dense_in_2_chunks, made_dense_in_2_chunks)
+CONFORM_EXCHANGE(made_dense_in_9_chunks, made_dense_in_9_chunks)
+CONFORM_EXCHANGE(made_dense_uneven_in_chunks, made_dense_uneven_in_chunks)
 CONFORM_EXCHANGE(allgatherv_in_chunks_by_census, allgatherv_in_chunks_by_census)
 CONFORM_EXCHANGE(reduce_rows_in_chunks_by_census, reduce_rows_in_chunks_by_census)
 
-constexpr Method kMethods[] = {Method::kAllgatherv, Method::kReduceRows};
+constexpr Method kMethods[] = {Method::kAllgatherv, Method::kReduceRows, Method::kMadeDense};
 
 Setting setting_of(const std::vector<uint32_t>& hosts, const Shape& shape, uint64_t seed) {
   return {.hosts = hosts, .shape = shape, .ordered = true, .counted = seed % 3 == 0, .seed = seed};
@@ -112,28 +126,174 @@ TEST(ChunkedRows, NothingTakesOneRound) {
   }
 }
 
-// Given a last chunk of fewer rows than the others, expect a row key behind its last refused.
+// Of 4 + 3 rows with two elements each.
+Setting of_a_short_chunk() {
+  Setting setting = setting_of({0, 1, 1}, {7, 2, 7}, 4);
+  setting.staged = setting.arrives = false;
+  return setting;
+}
+
+bool of_chunk(const Parcel& parcel, uint32_t chunk) {
+  return RoundNames::chunk_bits_of(parcel.header.part) == RoundNames::bits_of(chunk);
+}
+
+// The same with something behind the last chunk's rows, if it can have that.
+bool reach_behind(Parcel* parcel) {
+  const SectionHeader& header = parcel->header;
+  constexpr uint32_t kBehind = 3;
+  if (!of_chunk(*parcel, 1) || header.count == 0) return false;
+  if (header.encoding == Encoding::kRows) {
+    std::memcpy(parcel->payload().data(), &kBehind, sizeof kBehind);
+    return true;
+  }
+  constexpr uint64_t kElement = 2 * kBehind;  // its first
+  if (header.encoding != Encoding::kDense || header.first > kElement ||
+      header.first + header.count <= kElement) {
+    return false;
+  }
+  const float given = 0;
+  std::memcpy(&parcel->payload()[(kElement - header.first) * sizeof given], &given, sizeof given);
+  return true;
+}
+
+// Given a last chunk of fewer rows than the others, expect a row key behind its last refused, and
+// an element.
 TEST(ChunkedRows, TheLastChunkIsShorter) {
   for (const Method method : kMethods) {
-    Setting setting = setting_of({0, 1, 1}, {7, 2, 7}, 4);
-    setting.staged = setting.arrives = false;
+    const Setting setting = of_a_short_chunk();
     const Candidate candidate = in_chunks(method, 2);
     ExchangeWorld exchanges(candidate, setting);
-    uint32_t refused = 0;
+    uint32_t rows = 0, elements = 0;
     exchanges.tap([&](const Parcel& honest) {
-      const bool last = RoundNames::chunk_bits_of(honest.header.part) == RoundNames::bits_of(1);
-      if (!last || honest.header.encoding != Encoding::kRows || honest.header.count == 0) return;
       Parcel parcel = honest;
-      constexpr uint32_t kBehind = 3;
-      std::memcpy(parcel.payload().data(), &kBehind, sizeof kBehind);
+      if (!reach_behind(&parcel)) return;
       EXPECT_FALSE(exchanges.inject(parcel));
-      ++refused;
+      ++(honest.header.encoding == Encoding::kRows ? rows : elements);
     });
     const Contributions contributions = draw_contributions(setting, {}, exchanges.random());
     run_step(exchanges, 1, contributions);
     check_step(exchanges, candidate, 1, contributions);
-    EXPECT_GT(refused, 0u);
+    EXPECT_GT(rows, 0u);
+    EXPECT_EQ(elements > 0, method == Method::kMadeDense);
   }
+}
+
+// Given a host whose elements say that every row was given, and so more than ranks may give, expect
+// no rank to take what that sums up to, and one to say so.
+TEST(ChunkedRows, MoreRowsThanMayBeGivenAreRefused) {
+  Setting setting = setting_of({0, 1, 1}, {64, 2, 4}, 4);
+  setting.staged = setting.arrives = false;
+  ExchangeWorld exchanges(in_chunks(Method::kMadeDense, 2), setting);
+  exchanges.expect_anything();
+  uint32_t lies = 0;
+  exchanges.tap([&](const Parcel& honest) {
+    if (honest.header.kind != SectionKind::kDenseReduce || honest.header.count == 0) return;
+    Parcel parcel = honest;
+    std::fill(parcel.payload().begin(), parcel.payload().end(), std::byte{1});
+    if (exchanges.inject(parcel)) ++lies;
+  });
+  run_step(exchanges, 1, draw_contributions(setting, {}, exchanges.random()));
+  EXPECT_GT(lies, 0u);
+  for (uint32_t rank = 0; rank < exchanges.size(); ++rank) {
+    EXPECT_FALSE(exchanges.exchange(rank).state(1).delivered);
+    EXPECT_LE(exchanges.exchange(rank).whole(1).row_count, 12u);
+  }
+}
+
+// Given a network that writes where it is told to, expect no rank of a round to be offered a place,
+// which others are where rows are made dense as a whole.
+TEST(ChunkedRows, NoPlacesAreOffered) {
+  Setting setting = setting_of({0, 1, 1, 2}, {60'000, 8, 200}, 9);
+  setting.piece_bytes_max = 30'000;
+  for (const bool whole : {false, true}) {
+    Candidate candidate = in_chunks(Method::kMadeDense, 2);
+    if (whole) {
+      candidate.make = [](const Columns& columns, const Partition& partition, Outbox& outbox,
+                          Compute& compute, ExchangeOptions options) {
+        options.method = Method::kMadeDense;
+        return make_whole_rows(columns, partition, outbox, compute, options);
+      };
+      candidate.whole_row_keys = true;
+      candidate.pieces = Pieces::kOwner;
+    }
+    ExchangeWorld exchanges(candidate, setting);
+    const Contributions contributions = draw_contributions(setting, {}, exchanges.random());
+    run_step(exchanges, 1, contributions);
+    check_step(exchanges, candidate, 1, contributions);
+    uint64_t written = 0;
+    for (uint32_t rank = 0; rank < exchanges.size(); ++rank) {
+      written += exchanges.written_bytes(rank);
+    }
+    EXPECT_EQ(written > 0, whole);
+  }
+}
+
+// Takes elements as a transport does that receives them where they go. False: nowhere.
+bool comes_in_place(ExchangeWorld& exchanges, const Parcel& parcel) {
+  Section section = parcel.section();
+  section.header.payload_bytes = static_cast<uint32_t>(section.payload.size());
+  Exchange& exchange = exchanges.exchange(parcel.to);
+  std::byte* const place = exchange.place_of(parcel.from, section);
+  if (place == nullptr) return false;
+  std::memcpy(place, section.payload.data(), section.payload.size());
+  section.payload = {};
+  section.in_place = true;
+  exchanges.expect_anything();  // it does not come once more
+  static_cast<void>(exchange.on_section(parcel.from, section));
+  return true;
+}
+
+// Given elements of a round that are received where they go, expect the same sums.
+TEST(ChunkedRows, ElementsComeInPlace) {
+  const Setting setting = setting_of({0, 1, 1}, {300, 2, 40}, 10);
+  const Candidate candidate = in_chunks(Method::kMadeDense, 5);
+  ExchangeWorld exchanges(candidate, setting);
+  uint32_t placed = 0;
+  exchanges.tap([&](const Parcel& honest) {
+    if (honest.header.kind != SectionKind::kDenseGather) return;
+    placed += comes_in_place(exchanges, honest) ? 1 : 0;
+  });
+  const Contributions contributions = draw_contributions(setting, {}, exchanges.random());
+  run_step(exchanges, 1, contributions);
+  check_step(exchanges, candidate, 1, contributions);
+  EXPECT_GT(placed, 10u);
+}
+
+// Given what no message has, as it is received where it goes, with a row behind the last chunk's,
+// expect the rank not to take it.
+TEST(ChunkedRows, WhatComesInPlaceIsLookedAt) {
+  const Candidate candidate = in_chunks(Method::kMadeDense, 2);
+  Setting setting = of_a_short_chunk();
+  setting.shape.rows_max = 2;  // of 6 rows that may be given some are not
+  uint32_t misled_ranks = 0;
+  for (setting.seed = 1; setting.seed <= 8; ++setting.seed) {
+    ExchangeWorld exchanges(candidate, setting);
+    std::vector<bool> misled(exchanges.size());
+    exchanges.tap([&](const Parcel& honest) {
+      Parcel parcel = honest;
+      if (honest.header.kind != SectionKind::kDenseGather || !reach_behind(&parcel)) return;
+      misled[honest.to] = misled[honest.to] || comes_in_place(exchanges, parcel);
+    });
+    run_step(exchanges, 1, draw_contributions(setting, {}, exchanges.random()));
+    for (uint32_t rank = 0; rank < exchanges.size(); ++rank) {
+      EXPECT_NE(misled[rank], exchanges.exchange(rank).state(1).delivered);
+      misled_ranks += misled[rank] ? 1 : 0;
+    }
+  }
+  EXPECT_GT(misled_ranks, 5u);
+}
+
+// Given one rank alone, whose rounds no section ends, expect as many as there are chunks all the
+// same, and none within another: as many as a stack would not hold.
+TEST(ChunkedRows, ARankAloneGoesOnByItself) {
+  const Setting setting = setting_of({0}, {200'000, 1, 50}, 5);
+  const Candidate candidate = in_chunks(Method::kMadeDense, 100'000);
+  ExchangeWorld exchanges(candidate, setting);
+  std::vector<Contributions> steps;
+  for (int step = 0; step < 2; ++step) {
+    steps.push_back(draw_contributions(setting, {}, exchanges.random()));
+  }
+  run_steps(exchanges, candidate, steps);
 }
 
 // Given a section of a chunk that is neither under way nor next, or of another step, expect it

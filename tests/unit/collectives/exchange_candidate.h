@@ -44,7 +44,7 @@ enum class Pieces : uint8_t {
 struct Candidate {
   Factory make;
   bool rows = false;        // slices carry ids
-  bool made_dense = false;  // rows cross the wire as elements and come back as such
+  bool made_dense = false;  // rows cross the wire as elements, and come back so if not in chunks
   bool delivers = true;     // every rank gets the whole back
   bool integers = true;
   Pieces pieces = Pieces::kOwner;
@@ -57,12 +57,15 @@ struct Candidate {
   Factory all_send = nullptr;
   // A rank gets elements of its column's owners alone, and on the way back from theirs.
   bool by_columns = true;
-  // Row keys in messages are the variable's own.
+  // Row keys in messages are the variable's own: no chunk's.
   bool whole_row_keys = true;
   // Some ranks own nothing, and others more than their share.
   bool uneven_owners = false;
   // The ranks are of one host, and layouts are of its domains of memory.
   bool by_domains = false;
+
+  // Sums are rows.
+  bool gives_rows() const { return rows && !(made_dense && whole_row_keys); }
 };
 
 // Of elements: a range for each of 16 ranks; several sections; fewer blocks than ranks; less than a

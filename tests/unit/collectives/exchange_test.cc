@@ -42,6 +42,7 @@ TEST(MakeExchange, ElementsRowsAndRowsMadeDenseAreClassesOfTheirOwn) {
   EXPECT_TRUE(makes<MadeDense>(Method::kMadeDense, true));
   EXPECT_TRUE(makes<ChunkedRows>(Method::kAllgatherv, true, 10));
   EXPECT_TRUE(makes<ChunkedRows>(Method::kReduceRows, true, 10));
+  EXPECT_TRUE(makes<ChunkedRows>(Method::kMadeDense, true, 10));
 }
 
 }  // namespace

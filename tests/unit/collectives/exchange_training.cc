@@ -179,7 +179,7 @@ void StepCheck::check_whole(const ReducedGradient& whole) {
   EXPECT_EQ(whole.contributed, expected_.contributed);
   EXPECT_EQ(whole.has_values, expected_.has_values);
   EXPECT_EQ(whole.counted, world_.setting().counted);
-  EXPECT_EQ(whole.rows, candidate_.rows && !candidate_.made_dense);
+  EXPECT_EQ(whole.rows, candidate_.gives_rows());
   if (whole.rows) {
     EXPECT_EQ(whole.row_count, expected_.union_rows);
     check_rows(whole);
@@ -193,7 +193,7 @@ void StepCheck::check_whole(const ReducedGradient& whole) {
 void StepCheck::check_owned(uint32_t rank, const ReducedGradient& owned) {
   const Partition& partition = world_.partition();
   const bool of_host = candidate_.pieces == Pieces::kHost;
-  if (candidate_.rows && !candidate_.made_dense) {
+  if (candidate_.gives_rows()) {
     if (!of_host && partition.rows_owned(rank) == 0) {
       EXPECT_FALSE(owned.has_values);
       return;
@@ -281,7 +281,7 @@ void StepCheck::check_totals() const {
   EXPECT_EQ(counts_.given_rows, expected_.given_rows);
   EXPECT_EQ(counts_.union_rows, expected_.union_rows);
   if (candidate_.pieces >= Pieces::kNone) return;
-  const bool rows = candidate_.rows && !candidate_.made_dense;
+  const bool rows = candidate_.gives_rows();
   const uint64_t holders = candidate_.pieces == Pieces::kHost ? world_.hosts().ranks_of.size() : 1;
   EXPECT_EQ(owned_rows_, rows ? holders * expected_.union_rows : 0);
   const uint64_t elements = expected_.has_values ? world_.partition().elements() : 0;

@@ -27,7 +27,13 @@ parallax_variable_t capped(const char* name, uint64_t rows, uint64_t width, uint
   return variable;
 }
 
-// In some chunks, in many, by either method; with counts, and of integers; and beside one that has
+parallax_variable_t made_dense(parallax_variable_t variable, uint32_t dtype) {
+  variable.method = PARALLAX_METHOD_MADE_DENSE;
+  variable.dtype = dtype;
+  return variable;
+}
+
+// In some chunks, in many, by each method; with counts, and of integers; and beside one that has
 // none, and one that is managed.
 std::vector<parallax_variable_t> variables(bool ceilings) {
   parallax_variable_t few = capped("few", 300, 9, 80, 40'000);
@@ -44,6 +50,12 @@ std::vector<parallax_variable_t> variables(bool ceilings) {
   parallax_variable_t half = capped("half", 300, 6, 40, 20'000);
   half.dtype = PARALLAX_F16;
   std::vector<parallax_variable_t> all = {few, many, counted, mean, integers, half};
+  all.push_back(made_dense(capped("dense", 300, 9, 80, 40'000), PARALLAX_F32));
+  all.push_back(made_dense(capped("dense_f16", 400, 3, 60, 30'000), PARALLAX_F16));
+  all.push_back(made_dense(capped("dense_bf16", 200, 6, 50, 30'000), PARALLAX_BF16));
+  all.back().reduction = PARALLAX_MEAN_ROW;
+  all.push_back(made_dense(capped("dense_f64", 250, 4, 90, 40'000), PARALLAX_F64));
+  all.back().reduction = PARALLAX_MEAN_CONTRIBUTORS;
   if (!ceilings) {
     for (parallax_variable_t& each : all) each.exchange_bytes_max = 0;
   }
@@ -90,6 +102,7 @@ TEST(EngineChunks, GiveTheNaiveSums) {
     EXPECT_EQ(script.play(), "") << "seed " << seed << ", layout " << round;
     const uint64_t chunks = plan_of(script.world(), "many")["chunks"].get<uint64_t>();
     EXPECT_TRUE(chunks > 1 || options.world.hosts.size() == 1) << "layout " << round;
+    EXPECT_GT(plan_of(script.world(), "dense")["chunks"].get<uint64_t>(), 1u) << round;
   }
 }
 
@@ -130,25 +143,34 @@ TEST(EngineChunksThreads, SlicesOnOtherThreads) {
 // A slice of every rank, of as many rows as there may be.
 class OneCapped {
  public:
-  OneCapped(const Hosts& hosts, uint64_t bytes_max)
+  OneCapped(const Hosts& hosts, uint64_t bytes_max, uint32_t method = PARALLAX_METHOD_AUTO)
       : world_({.hosts = hosts, .deterministic = true}),
         ids_(kRowsMax),
         values_(world_.size(), std::vector<float>(kRowsMax * kWidth, 1)) {
-    const parallax_variable_t variables[] = {capped("rows", 20'000, kWidth, kRowsMax, bytes_max)};
+    parallax_variable_t variables[] = {capped("rows", 20'000, kWidth, kRowsMax, bytes_max)};
+    variables[0].method = method;
     committed = world_.commit(variables);
     for (size_t i = 0; i < ids_.size(); ++i) ids_[i] = static_cast<int64_t>(i * 7);
   }
 
   EngineWorld& world() { return world_; }
+  void begin(uint32_t rank) { EXPECT_TRUE(world_.engine(rank).step_calls().begin(&step_).ok()); }
   // The step begins, and the rank gives its rows.
   Request* reduce(uint32_t rank) {
-    StepCalls& calls = world_.engine(rank).step_calls();
-    uint64_t step = 0;
+    begin(rank);
     Request* request = nullptr;
-    EXPECT_TRUE(calls.begin(&step).ok());
     parallax_slice_t slice = rows_slice(0, ids_, values_[rank].data());
-    EXPECT_TRUE(calls.reduce(step, {&slice, 1}, &request).ok());
+    EXPECT_TRUE(world_.engine(rank).step_calls().reduce(step_, {&slice, 1}, &request).ok());
     return request;
+  }
+  // Of all ranks, until it is decided.
+  void end() {
+    std::vector<Request*> ends(world_.size());
+    for (uint32_t rank = 0; rank < world_.size(); ++rank) {
+      EXPECT_TRUE(world_.engine(rank).step_calls().end(step_, {}, &ends[rank]).ok());
+    }
+    ASSERT_TRUE(world_.run_until_done(ends));
+    for (const Request* each : ends) EXPECT_TRUE(each->status.ok()) << each->status.message();
   }
   uint64_t reserved_bytes() {
     const auto stats = Json::parse(world_.engine(0).reports().stats_json());
@@ -160,9 +182,12 @@ class OneCapped {
  private:
   static constexpr uint64_t kWidth = 16, kRowsMax = 2'000;
   EngineWorld world_;
+  uint64_t step_ = 0;
   std::vector<int64_t> ids_;
   std::vector<std::vector<float>> values_;
 };
+
+constexpr uint32_t kPins[] = {PARALLAX_METHOD_AUTO, PARALLAX_METHOD_MADE_DENSE};
 
 // Given a ceiling of a tenth of what is staged without one, expect what is reserved beside slice
 // and result to be less by what is spared, and within it.
@@ -187,30 +212,82 @@ TEST(EngineChunks, MemoryStaysUnderTheCeiling) {
   }
 }
 
+// Given rows made dense under a ceiling of a tenth of what is staged without one, expect chunks
+// that stage no more, and with half the chunks no more to be reserved than that takes.
+TEST(EngineChunks, MadeDenseStaysUnderTheCeiling) {
+  for (const Hosts& hosts : layouts()) {
+    OneCapped roomy(hosts, uint64_t{1} << 40, PARALLAX_METHOD_MADE_DENSE);
+    const Json whole = plan_of(roomy.world(), "rows");
+    EXPECT_EQ(whole["method"], "made_dense");
+    EXPECT_EQ(whole["chunks"], 1);
+    const auto staged = whole["exchange_bytes"].get<uint64_t>();
+    OneCapped tight(hosts, staged / 10, PARALLAX_METHOD_MADE_DENSE);
+    ASSERT_TRUE(tight.committed[0].ok()) << tight.committed[0].message();
+    const Json cut = plan_of(tight.world(), "rows");
+    EXPECT_EQ(cut["method"], "made_dense");
+    EXPECT_GT(cut["chunks"].get<uint64_t>(), 5u);
+    EXPECT_LE(cut["exchange_bytes"].get<uint64_t>(), staged / 10);
+    OneCapped barely(hosts, staged / 5, PARALLAX_METHOD_MADE_DENSE);
+    const uint64_t own = 4096 * 3 * 8;
+    EXPECT_LE(tight.reserved_bytes(), barely.reserved_bytes() + own);
+    EXPECT_LE(barely.reserved_bytes(), tight.reserved_bytes() + staged / 5 + own);
+  }
+}
+
 // Given a ceiling that no chunk keeps, expect LIMIT on every rank, and the least that it tells to
 // do.
 TEST(EngineChunks, TheLeastCeilingIsTold) {
   for (const Hosts& hosts : layouts()) {
-    OneCapped refused(hosts, 100);
-    std::string said;
-    for (const Status& each : refused.committed) {
-      EXPECT_EQ(each.code(), PARALLAX_LIMIT);
-      EXPECT_EQ(each.facts().field, "exchange_bytes_max");
-      said = each.message();
+    for (const uint32_t pin : kPins) {
+      OneCapped refused(hosts, 100, pin);
+      std::string said;
+      for (const Status& each : refused.committed) {
+        EXPECT_EQ(each.code(), PARALLAX_LIMIT);
+        EXPECT_EQ(each.facts().field, "exchange_bytes_max");
+        said = each.message();
+      }
+      const std::string lead =
+          pin == PARALLAX_METHOD_AUTO ? "allgatherv takes " : "made_dense takes ";
+      ASSERT_NE(said.find(lead), std::string::npos) << said;
+      const uint64_t least = std::stoull(said.substr(said.find(lead) + lead.size()));
+      EXPECT_EQ(OneCapped(hosts, least - 1, pin).committed[0].code(), PARALLAX_LIMIT);
+      EXPECT_TRUE(OneCapped(hosts, least, pin).committed[0].ok());
     }
-    const std::string lead = "allgatherv takes ";
-    ASSERT_NE(said.find(lead), std::string::npos) << said;
-    const uint64_t least = std::stoull(said.substr(said.find(lead) + lead.size()));
-    EXPECT_EQ(OneCapped(hosts, least - 1).committed[0].code(), PARALLAX_LIMIT);
-    EXPECT_TRUE(OneCapped(hosts, least).committed[0].ok());
+  }
+}
+
+// Given a step in which no rank gives anything of rows that go in chunks, and then one in which all
+// do, and again one in which none does, expect each to end, and the rows that were given.
+TEST(EngineChunks, StepsWithoutRowsEnd) {
+  for (const uint32_t pin : kPins) {
+    OneCapped job({0, 0, 1, 2}, 200'000, pin);
+    ASSERT_TRUE(job.committed[0].ok()) << job.committed[0].message();
+    EXPECT_GT(plan_of(job.world(), "rows")["chunks"].get<uint64_t>(), 1u);
+    EngineWorld& world = job.world();
+    for (const bool given : {false, true, false}) {
+      std::vector<Request*> reduces;
+      for (uint32_t rank = 0; rank < world.size(); ++rank) {
+        if (given) {
+          reduces.push_back(job.reduce(rank));
+        } else {
+          job.begin(rank);
+        }
+      }
+      ASSERT_TRUE(world.run_until_done(reduces));
+      for (const Request* each : reduces) {
+        EXPECT_TRUE(each->status.ok()) << each->status.message();
+        EXPECT_EQ(each->rows[0].ids.size(), 2'000u);
+      }
+      job.end();
+    }
   }
 }
 
 // Given a rank that is gone in the midst of a step's rounds, expect the others to say so.
-TEST(EngineChunks, ALossEndsTheRounds) {
+void lose_one_in_the_midst(uint32_t pin) {
   for (const Hosts& hosts : {Hosts{0, 1, 2, 3}, Hosts{0, 0, 1, 1}}) {
     for (uint32_t passes = 0; passes < 60; passes += 6) {
-      OneCapped job(hosts, 60'000);
+      OneCapped job(hosts, 60'000, pin);
       ASSERT_TRUE(job.committed[0].ok()) << job.committed[0].message();
       EngineWorld& world = job.world();
       std::vector<Request*> reduces;
@@ -227,6 +304,9 @@ TEST(EngineChunks, ALossEndsTheRounds) {
     }
   }
 }
+
+TEST(EngineChunks, ALossEndsTheRounds) { lose_one_in_the_midst(PARALLAX_METHOD_AUTO); }
+TEST(EngineChunks, ALossEndsThoseOfElements) { lose_one_in_the_midst(PARALLAX_METHOD_MADE_DENSE); }
 
 }  // namespace
 }  // namespace parallax::testkit::engine_chunks

@@ -40,13 +40,13 @@ TEST(RowCeilings, TheFirstMethodKeepsIt) {
   facts.method_pin = PARALLAX_METHOD_REDUCE_ROWS;
   EXPECT_TRUE(has(check_chunks(facts, 3).message(), "reduce_rows takes 777 bytes"));
   facts.method_pin = PARALLAX_METHOD_MADE_DENSE;
-  EXPECT_TRUE(has(check_chunks(facts, 3).message(),
-                  "made_dense, its pin, does not go in chunks: it takes 888 bytes"));
+  EXPECT_TRUE(has(check_chunks(facts, 3).message(), "made_dense takes 888 bytes in the smallest"));
   facts.ceiling.bytes_max = 0;
   EXPECT_TRUE(check_chunks(facts, 3).ok());
 }
 
-// Given chunks, expect what neighbours read to have room for the wider method's, and no more.
+// Given chunks, expect what neighbours read to have room for the wider method's, and no more: of a
+// pin for its own, and none for what is never chosen.
 TEST(RowCeilings, BlocksAreOfAChunk) {
   Variable variable;
   variable.rows = 1000;
@@ -66,6 +66,13 @@ TEST(RowCeilings, BlocksAreOfAChunk) {
   EXPECT_TRUE(has_staged_block(runtime, Method::kAllgatherv));
   EXPECT_TRUE(has_staged_block(runtime, Method::kReduceRows));
   EXPECT_FALSE(has_staged_block(runtime, Method::kMadeDense));
+  runtime.facts.ceiling.made_dense = {.count = 5, .rows = 200};
+  EXPECT_FALSE(has_staged_block(runtime, Method::kMadeDense)) << "nor would it keep a ceiling";
+  runtime.facts.ceiling.reduced = {.count = 0};
+  EXPECT_EQ(staged_bytes(runtime), bytes_of(50, 50));
+  runtime.facts.method_pin = PARALLAX_METHOD_MADE_DENSE;
+  EXPECT_EQ(staged_bytes(runtime), bytes_of(200, 200));
+  EXPECT_TRUE(has_staged_block(runtime, Method::kMadeDense));
   variable.rows_max = 0;
   EXPECT_EQ(staged_bytes(runtime), 0u);
 }

@@ -295,9 +295,11 @@ TEST(RowTime, CeilingsChangeTheChoice) {
   EXPECT_EQ(chosen(facts, topology), Method::kReduceRows);
   facts.ceiling.reduced.count = 0;
   EXPECT_EQ(chosen(facts, topology), Method::kAllgatherv);
-  // What is dense is made so where it fits alone.
+  // What is dense is made so where it fits as a whole, and else goes by time, too.
   facts.given_dense = true;
   EXPECT_EQ(chosen(facts, topology), Method::kMadeDense);
+  facts.ceiling.made_dense.count = 40;
+  EXPECT_EQ(chosen(facts, topology), Method::kAllgatherv);
   facts.ceiling.made_dense.count = 0;
   EXPECT_EQ(chosen(facts, topology), Method::kAllgatherv);
 }
