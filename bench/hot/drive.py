@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What it costs, or spares, to mirror hot rows: of all tables together the K that are drawn most
 often are one dense variable, placed mirrored, and each table's others a sharded one; beside one
-sharded variable for each table. Hosts are network namespaces of one rank, TCP, encrypted.
+sharded variable for each table; and beside that with those rows merged by the program, so that it
+gives each once, as it does where they are mirrored. Hosts are network namespaces of one rank, TCP,
+encrypted.
 
 Each combination of --hosts, --mbit and step is a cell, in which all ways take turns, draw the same
 ids and are compared with a serial oracle. Of each way: MB that a host received in a step, by the
@@ -86,9 +88,10 @@ def options_of(arguments):
 
 
 def contenders_of(rows):
-    return [Contender(ONE, "ours", ours_hot(0), ("mirrored",)),
-            *(Contender(f"K = {count:,}", "part", ours_hot(count), ("mirrored",))
-              for count in rows)]
+    return [Contender(ONE, "ours", ours_hot(0, "mirrored")),
+            *(Contender(f"K = {count:,}" + ", merged" * (way == "merged"), "part",
+                        ours_hot(count, way))
+              for way in ("mirrored", "merged") for count in rows)]
 
 
 def ways_of(step, times):

@@ -2,7 +2,9 @@
 // Hot rows mirrored by the program, in bench/hot: of all tables together the K rows that are drawn
 // most often are one dense managed variable placed `mirrored`, and each table's other rows a
 // variable placed `sharded`. With K 0 every table is a variable of its own: what the others are
-// compared with. Ids, gradients and the oracle are those of bench/peers.
+// compared with; `merged`, too, but the program gives each of the K rows once, as it does where
+// they are mirrored, so what is won by that is told from what mirroring wins. Ids, gradients and
+// the oracle are those of bench/peers.
 //
 // Ids are split, and rows of others than the hot brought together and back, off the clock, as if a
 // training had them so. On it are what mirroring costs and spares the program itself: hot rows
@@ -77,7 +79,8 @@ std::vector<uint64_t> hottest(const SparseStep& step, uint64_t count) {
 
 class Hot final : public Sparse {
  public:
-  Hot(uint32_t rank, uint32_t world, uint64_t hot_rows) : Sparse(rank, world), wanted_(hot_rows) {}
+  Hot(uint32_t rank, uint32_t world, uint64_t hot_rows, bool merged)
+      : Sparse(rank, world), wanted_(hot_rows), merged_(merged) {}
 
   // By the library's own counters: without headers, leases and what else the interface carries.
   links::Bytes carried(const std::string& /*device*/) override {
@@ -110,9 +113,13 @@ class Hot final : public Sparse {
       if (step.tables[at].width != width_) fail("hot rows are of tables of one width");
       first_hot_.push_back(hot_rows);
       hot_rows += hot_of_[at];
-      add_table(step.tables[at], hot_of_[at]);
+      add_table(step.tables[at], merged_ ? 0 : hot_of_[at]);
     }
-    if (hot_rows > 0) add_hot(hot_rows);
+    if (merged_) {
+      given_at_.assign(hot_rows, kNowhere);
+    } else if (hot_rows > 0) {
+      add_hot(hot_rows);
+    }
     job_->commit();
     gradients_ = job_->shared_memory(step.values);
     values_ = job_->shared_memory(step.values);
@@ -192,25 +199,34 @@ class Hot final : public Sparse {
   void split(const int64_t* ids) {
     hot_.clear();
     rest_.clear();
+    uint64_t given = 0;
     auto slice = slices_.begin();
     for (size_t table = 0; table < step_.tables.size(); ++table) {
       const auto& of = step_.tables[table];
-      const uint64_t first = rest_.size();
+      const uint64_t first = given;
+      const uint64_t elsewhere = merged_ ? 0 : hot_of_[table];
       for (uint64_t at = of.first_id; at < of.first_id + of.ids; ++at) {
         const auto row = static_cast<uint64_t>(ids[at]);
-        if (row < hot_of_[table]) {
+        const bool is_hot = row < hot_of_[table];
+        if (is_hot && !merged_) {
           hot_.push_back({at, first_hot_[table] + row});
           continue;
         }
-        ids_[rest_.size()] = static_cast<int64_t>(row - hot_of_[table]);
-        std::copy_n(&given_[at * width_], width_, &gradients_[rest_.size() * width_]);
-        rest_.push_back({at, rest_.size()});
+        uint64_t own = is_hot ? given_at_[first_hot_[table] + row] : kNowhere;
+        if (own == kNowhere) {
+          own = given++;
+          ids_[own] = static_cast<int64_t>(row - elsewhere);
+          if (is_hot) given_at_[first_hot_[table] + row] = own;
+        }
+        (is_hot ? hot_ : rest_).push_back({at, own});
+        if (!is_hot) std::copy_n(&given_[at * width_], width_, &gradients_[own * width_]);
       }
-      if (of.rows == hot_of_[table]) continue;
+      if (of.rows == elsewhere) continue;
       slice->ids = ids_.data() + first;
-      slice->row_count = rest_.size() - first;
+      slice->row_count = given - first;
       ++slice;
     }
+    std::fill(given_at_.begin(), given_at_.end(), kNowhere);
   }
 
   void place(std::span<float> rows, std::span<float> hot) {
@@ -222,20 +238,29 @@ class Hot final : public Sparse {
   }
 
   void look_up_hot() {
+    const std::span<const float> rows = merged_ ? values_ : hot_values_;
     for (const auto& each : hot_) {
-      std::copy_n(&hot_values_[each.own * width_], width_, &looked_up_[each.at * width_]);
+      std::copy_n(&rows[each.own * width_], width_, &looked_up_[each.at * width_]);
     }
   }
   void sum_hot() {
-    std::fill(hot_gradients_.begin(), hot_gradients_.end(), 0.0F);
+    const std::span<float> sums = merged_ ? gradients_ : hot_gradients_;
+    if (merged_) {
+      for (const auto& each : hot_) std::fill_n(&sums[each.own * width_], width_, 0.0F);
+    } else {
+      std::fill(sums.begin(), sums.end(), 0.0F);
+    }
     for (const auto& each : hot_) {
-      float* __restrict const sum = &hot_gradients_[each.own * width_];
+      float* __restrict const sum = &sums[each.own * width_];
       const float* __restrict const from = &given_[each.at * width_];
       for (uint64_t column = 0; column < width_; ++column) sum[column] += from[column];
     }
   }
 
+  static constexpr uint64_t kNowhere = UINT64_MAX;
+
   const uint64_t wanted_;
+  const bool merged_;
   SparseStep step_;
   uint64_t width_ = 0;
   std::vector<uint64_t> hot_of_, first_hot_;  // of each table: how many, and the first one's row
@@ -244,19 +269,20 @@ class Hot final : public Sparse {
   std::span<float> gradients_, values_, hot_gradients_, hot_values_;
   std::vector<float> given_, looked_up_;  // in the order of ids
   std::vector<int64_t> ids_;              // of the slices, one behind the other
+  std::vector<uint64_t> given_at_;        // merged: of each hot row, until the step is split
   std::vector<Place> hot_, rest_;
 };
 
 }  // namespace
 }  // namespace parallax::peers
 
-// FOLDER RANK WORLD K
+// FOLDER RANK WORLD K WAY, which is mirrored or merged
 int main(int count, char** all) {
   using namespace parallax::peers;
   const std::string folder = argument(count, all, 1);
   const auto rank = static_cast<uint32_t>(std::stoul(argument(count, all, 2)));
   const auto world = static_cast<uint32_t>(std::stoul(argument(count, all, 3)));
-  Hot hot(rank, world, std::stoull(argument(count, all, 4)));
+  Hot hot(rank, world, std::stoull(argument(count, all, 4)), argument(count, all, 5) == "merged");
   serve(hot, rank, folder);
   return 0;
 }

@@ -32,9 +32,9 @@ def turn(mean_us, received):
 class Hot(unittest.TestCase):
     def test_ratios_are_of_the_same_round(self):
         step, other = sparse_step_of("1000x4x8"), sparse_step_of("1000x4x9")
-        times = {(step, drive.ONE, "mirrored"): [turn(1_000, 10), turn(2_000, 20), turn(4_000, 40)],
-                 (step, "K = 16", "mirrored"): [turn(1_000, 20), turn(3_000, 60), turn(8_000, 40)],
-                 (other, drive.ONE, "mirrored"): [turn(9, 9)] * 3}
+        times = {(step, drive.ONE, "default"): [turn(1_000, 10), turn(2_000, 20), turn(4_000, 40)],
+                 (step, "K = 16", "default"): [turn(1_000, 20), turn(3_000, 60), turn(8_000, 40)],
+                 (other, drive.ONE, "default"): [turn(9, 9)] * 3}
         ways = drive.ways_of(step, times)
         self.assertEqual({"MB": 40e-6, "ms": 3, "bytes_ratio": (2, 1, 3),
                           "time_ratio": (1.5, 1, 2)}, ways["K = 16"])
@@ -66,11 +66,14 @@ class Hot(unittest.TestCase):
             with open(os.path.join(out, "results.json"), encoding="utf-8") as file:
                 (cell,) = json.load(file)["cells"]
         self.assertEqual({}, cell["absent"])
-        self.assertEqual([drive.ONE, "K = 400", "K = 1,600"], list(cell["ways"]))
-        one, some, all_rows = cell["ways"].values()
+        self.assertEqual([drive.ONE, "K = 400", "K = 1,600", "K = 400, merged",
+                          "K = 1,600, merged"], list(cell["ways"]))
+        one, some, all_rows, *merged = cell["ways"].values()
         self.assertAlmostEqual(1600 * (2 * 128 + 4) / 2e6, one["MB"], delta=0.002)
         self.assertAlmostEqual(1600 * 2 * 128 / 2e6, all_rows["MB"], delta=0.002)
-        for way in (some, all_rows):
+        for way in merged:
+            self.assertAlmostEqual(one["MB"], way["MB"], delta=0.001)
+        for way in (some, all_rows, *merged):
             self.assertAlmostEqual(way["MB"] / one["MB"], way["bytes_ratio"][0], delta=0.02)
             middle, low, high = way["time_ratio"]
             self.assertTrue(0 < low <= middle <= high)
