@@ -8,8 +8,6 @@
 #include <sstream>
 #include <vector>
 
-#include "links/counters.h"
-
 namespace parallax::peers {
 
 void serve(Contender& contender, uint32_t rank, const std::string& folder) {
@@ -30,7 +28,7 @@ void serve(Contender& contender, uint32_t rank, const std::string& folder) {
     for (uint64_t at = 0; at < warm_ups; ++at) contender.iterate();
     std::vector<Took> times(iterations);
     if (!device.empty()) contender.meet();
-    const links::Bytes before = links::counters(device);
+    const links::Bytes before = contender.carried(device);
     // Nobody sends what is counted before everybody has read.
     if (!device.empty()) contender.meet();
     for (auto& took : times) {
@@ -38,7 +36,7 @@ void serve(Contender& contender, uint32_t rank, const std::string& folder) {
       took = contender.iterate();
     }
     if (!device.empty()) contender.meet();
-    const links::Bytes after = links::counters(device);
+    const links::Bytes after = contender.carried(device);
     contender.settle();
     answers << wrong << ' ' << after.received - before.received << ' ' << after.sent - before.sent;
     for (const auto& took : times) answers << ' ' << took.result_ns << ' ' << took.step_ns;

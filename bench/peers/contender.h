@@ -18,6 +18,8 @@
 #include <ctime>
 #include <string>
 
+#include "links/counters.h"
+
 namespace parallax::peers {
 
 [[noreturn]] inline void fail(const std::string& what) {
@@ -48,6 +50,8 @@ class Contender {
   // Writes what this rank gives anew.
   virtual void refill() = 0;
   virtual Took iterate() = 0;
+  // What this rank's host has carried so far, by what interface there is.
+  virtual links::Bytes carried(const std::string& device) { return links::counters(device); }
   // Returns when every rank has come here: what the interface has carried is then that of the same
   // steps on every host.
   virtual void meet() {}

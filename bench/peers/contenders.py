@@ -176,6 +176,14 @@ def ours_sparse(**how):
     return lambda setup, folder: _our_ranks(setup, folder, "parallax_peer_ours_sparse", **how)
 
 
+def ours_hot(rows, way):
+    """So many of the hottest rows, mirrored or merged by the program; 0: none. Whether rows are
+    coded is not left to each job, which may find its links otherwise than the next."""
+    settings = {"PARALLAX_ROW_CODING": os.environ.get("PARALLAX_ROW_CODING", "off")}
+    return lambda setup, folder: _our_ranks(setup, folder, "parallax_peer_hot", str(rows), way,
+                                            settings=settings)
+
+
 def _limit(setup, folder):
     if setup.hosts > 1:
         raise Absent("the limit of shared memory is one host's")

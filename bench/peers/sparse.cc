@@ -22,8 +22,36 @@ constexpr uint64_t kBatchesMax = 16;
 constexpr float kTolerance = 1e-5F;           // of Adagrad, relative; sums and SGD are exact
 constexpr float kHalfTolerance = 1.0F / 256;  // of Adagrad, of rows that are kept as bf16
 
+constexpr size_t kClassesMax = 32;  // so that their weights have 64 bits
+
+// Of the numbers below the sum of all rows' weights, each row has as many as its weight, the power
+// of two of its class: so one number that is drawn says class and row.
+std::vector<int64_t> draw_by_class(const Table& table, size_t number, uint32_t rank,
+                                   uint64_t batch) {
+  uint64_t weights = 0;
+  for (const uint64_t rows : table.classes) weights = 2 * weights + rows;
+  const auto seed = {static_cast<uint64_t>(number), batch, static_cast<uint64_t>(rank)};
+  std::seed_seq seeds(seed.begin(), seed.end());
+  std::mt19937_64 random(seeds);
+  std::vector<int64_t> ids(table.ids);
+  for (int64_t& id : ids) {
+    // As even as it has to be: weights are far below 2^64.
+    uint64_t at = random() % weights;
+    uint64_t first = 0;
+    auto shift = table.classes.size() - 1;
+    for (const uint64_t rows : table.classes) {
+      if (at < rows << shift) break;
+      at -= rows << shift--;
+      first += rows;
+    }
+    id = static_cast<int64_t>(first + (at >> shift));
+  }
+  return ids;
+}
+
 std::vector<int64_t> ids_of(const SparseStep& step, size_t table, uint32_t rank, uint64_t batch) {
   const auto& each = step.tables[table];
+  if (!each.classes.empty()) return draw_by_class(each, table, rank, batch);
   return tool::bench::draw_ids(each.rows, step.exponent, table * kBatchesMax + batch, rank,
                                each.ids);
 }
@@ -52,6 +80,24 @@ void fill_gradients(const SparseStep& step, uint32_t rank, float* gradients) {
   }
 }
 
+// `words`: ROWSxWIDTHxIDS; fails where it is none.
+Table read_table(const std::string& words) {
+  Table table = {};
+  std::istringstream numbers(words);
+  char mark = ':';
+  for (uint64_t rows = 0; mark == ':' && numbers >> rows >> mark; table.rows += rows) {
+    table.classes.push_back(rows);
+  }
+  char by = 0;
+  const bool is_whole = static_cast<bool>(numbers >> table.width >> by >> table.ids);
+  if (!is_whole || mark != 'x' || by != 'x' || table.rows * table.width * table.ids == 0 ||
+      table.rows > INT32_MAX || table.classes.size() > kClassesMax) {
+    fail("no table: " + words);
+  }
+  if (table.classes.size() == 1) table.classes.clear();
+  return table;
+}
+
 // The nearest, of ties the even one; of what is finite.
 float to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
@@ -74,13 +120,7 @@ SparseStep SparseStep::read(const std::string& words) {
   step.rule = rule == "sgd" ? Rule::kSgd : Rule::kAdagrad;
   step.exponent = std::stod(exponent);
   for (std::istringstream list(tables); std::getline(list, each, ',');) {
-    Table table = {};
-    char by[2] = {};
-    std::istringstream numbers(each);
-    if (!(numbers >> table.rows >> by[0] >> table.width >> by[1] >> table.ids) ||
-        table.rows * table.width * table.ids == 0 || table.rows > INT32_MAX) {
-      fail("no table: " + each);
-    }
+    Table table = read_table(each);
     table.first_id = step.ids;
     table.first_value = step.values;
     step.ids += table.ids;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of row ids in bench/peers. Every rank draws ids of each table by Zipf's law, looks their
-// rows up, a row for each id, and gives a gradient for each; all of a row's gradients, of all
-// ranks, are summed, and the rule updates it once. The same ids, gradients and rules for all
-// contenders, and a serial oracle that each is compared with.
+// Steps of row ids in bench/peers. Every rank draws ids of each table, by Zipf's law or by classes
+// of rows of which each is drawn half as often as the one before, looks their rows up, a row for
+// each id, and gives a gradient for each; all of a row's gradients, of all ranks, are summed, and
+// the rule updates it once. The same ids, gradients and rules for all contenders, and a serial
+// oracle that each is compared with.
 //
 // WORDS of a command: RULE/EXPONENT/TYPE/COMPUTE_US/TABLE,TABLE..., a table ROWSxWIDTHxIDS:
-// sgd/1/f32/0/793470x512x2560. A rank computes for so long in each step, asleep.
+// sgd/1/f32/0/793470x512x2560. Of a table with classes ROWS is ROWS:ROWS..., at most 32 of them,
+// the hottest first, and so by their ids. A rank computes for so long in each step, asleep.
 #ifndef PARALLAX_BENCH_PEERS_SPARSE_H_
 #define PARALLAX_BENCH_PEERS_SPARSE_H_
 
@@ -29,9 +31,10 @@ inline constexpr float kEpsilon = 1;
 enum class Rule : uint8_t { kSgd, kAdagrad };
 
 struct Table {
-  uint64_t rows, width, ids;  // ids: of a rank and a step
-  uint64_t first_id;          // of all tables' ids side by side
-  uint64_t first_value;       // of their rows
+  uint64_t rows, width, ids;      // ids: of a rank and a step
+  uint64_t first_id;              // of all tables' ids side by side
+  uint64_t first_value;           // of their rows
+  std::vector<uint64_t> classes = {};  // rows of each; none: Zipf's law
 };
 
 struct SparseStep {

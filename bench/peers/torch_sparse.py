@@ -22,6 +22,12 @@ def ids_of(words, rank):
     return torch.frombuffer(bytearray(done.stdout), dtype=torch.int64)
 
 
+def shape_of(table):
+    """(rows, width, ids); rows may be written by classes."""
+    rows, width, ids = table.split("x")
+    return sum(map(int, rows.split(":"))), int(width), int(ids)
+
+
 def gradient_of(rank, first, count, width):
     at = torch.arange(first, first + count).unsqueeze(1)
     return (1 + (at * 7 + torch.arange(width) * 3 + rank * 5) % 7).to(torch.float32)
@@ -88,7 +94,7 @@ class Steps:
     def __init__(self, words, rank, world):
         rule, _, _, compute_us, tables = words.split("/")
         self._compute_s = int(compute_us) / 1e6
-        shapes = [tuple(map(int, each.split("x"))) for each in tables.split(",")]
+        shapes = [shape_of(each) for each in tables.split(",")]
         count = sum(ids for _, _, ids in shapes)
         self._batches = ids_of(words, rank).split(count)
         all_ids = [ids_of(words, other)[:count] for other in range(world)]

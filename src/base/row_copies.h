@@ -26,17 +26,37 @@ class RowCopies {
     std::array<std::byte*, kTogether> to;
   };
   void copy(const Some& some) const { copy_(*this, some); }
+
+  // Of each of `count` numbers the row that it has in `rows`, one behind the other; of kNone zeros.
+  static constexpr uint32_t kNone = UINT32_MAX;
+  struct Numbered {
+    const std::byte* const* rows = nullptr;
+    const uint32_t* numbers = nullptr;
+    uint32_t count = 0;
+    std::byte* to = nullptr;
+  };
+  void copy_numbered(const Numbered& numbered) const { copy_numbered_(*this, numbered); }
+
   // Of each where it goes.
   size_t bytes() const { return bytes_; }
 
  private:
   static void copy_any(const RowCopies& copies, const Some& some);
+  static void copy_any_numbered(const RowCopies& copies, const Numbered& numbered);
   template <size_t kBytes>
   static void copy_narrow(const RowCopies& copies, const Some& some);
+  template <size_t kBytes>
+  static void copy_narrow_numbered(const RowCopies& copies, const Numbered& numbered);
+  template <size_t kBytes>
+  void use_narrow() {
+    copy_ = copy_narrow<kBytes>;
+    copy_numbered_ = copy_narrow_numbered<kBytes>;
+  }
 
   Convert convert_;
   size_t width_, to_element_bytes_, bytes_;
   void (*copy_)(const RowCopies& copies, const Some& some);
+  void (*copy_numbered_)(const RowCopies& copies, const Numbered& numbered);
 };
 
 }  // namespace parallax

@@ -255,10 +255,19 @@ class TableReader::Copying {
       prefetch_row(rows[i], row_bytes_);
     }
   }
+  // Those that `numbers`, so many, name of `rows`, one behind the other.
+  void copy_numbered(const std::byte* const* rows, const uint32_t* numbers, uint32_t count,
+                     std::byte* to) {
+    uint64_t others = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+      if (numbers[i] != kNoSlot) others += is_others(rows[numbers[i]]) ? 1 : 0;
+    }
+    others_rows_ += others;
+    copies_.copy_numbered({.rows = rows, .numbers = numbers, .count = count, .to = to});
+  }
   void copy(const RowCopies::Some& some) {
     for (uint32_t i = 0; i < some.count; ++i) {
-      const uintptr_t from_own = reinterpret_cast<uintptr_t>(some.rows[i]) - own_;
-      others_rows_ += some.rows[i] != nullptr && from_own >= own_bytes_ ? 1 : 0;
+      others_rows_ += some.rows[i] != nullptr && is_others(some.rows[i]) ? 1 : 0;
     }
     copies_.copy(some);
   }
@@ -268,6 +277,11 @@ class TableReader::Copying {
 
  private:
   static_assert(RowCopies::kTogether <= kRowsTogether);
+  static_assert(RowCopies::kNone == kNoSlot);
+
+  bool is_others(const std::byte* row) const {
+    return reinterpret_cast<uintptr_t>(row) - own_ >= own_bytes_;
+  }
 
   const Partition& partition_;
   const uint64_t row_bytes_;
@@ -300,24 +314,25 @@ uint64_t TableReader::copy_slice(const Reading& reading, uint32_t count, RowsOf 
   std::byte* to = reading.slice->slice.values + row_ * copying.bytes();
   const std::span<const std::byte*> rows = variable.tables.rows;
   uint32_t used = 0;  // the numbers below
-  RowCopies::Some some;
-  for (uint32_t done = 0; done < count; done += some.count, uniques += some.count) {
-    some.count = std::min(count - done, RowCopies::kTogether);
-    for (uint32_t i = 0; i < some.count; ++i) {
-      used = std::max(used, uniques[i] + 1);  // of padding 0
+  uint32_t together = 0;
+  for (uint32_t done = 0; done < count; done += together, uniques += together) {
+    // Where rows come often, all are known long before the end.
+    together = count - done;
+    if (known_.count < coalesced.item_count()) {
+      together = std::min(together, kRowsTogether);
+      for (uint32_t i = 0; i < together; ++i) {
+        used = std::max(used, uniques[i] + 1);  // of padding 0
+      }
+      const uint32_t wanted = std::min(coalesced.item_count(), used + kRowsTogether);
+      while (known_.count < wanted) {
+        const uint32_t found = std::min(coalesced.item_count() - known_.count, kRowsTogether);
+        copying.find(coalesced.unique_row_keys() + known_.count, found, rows_of_slot,
+                     &rows[known_.count]);
+        known_.count += found;
+      }
     }
-    const uint32_t wanted = std::min(coalesced.item_count(), used + kRowsTogether);
-    while (known_.count < wanted) {
-      const uint32_t together = std::min(coalesced.item_count() - known_.count, kRowsTogether);
-      copying.find(coalesced.unique_row_keys() + known_.count, together, rows_of_slot,
-                   &rows[known_.count]);
-      known_.count += together;
-    }
-    for (uint32_t i = 0; i < some.count; ++i, to += copying.bytes()) {
-      some.to[i] = to;
-      some.rows[i] = uniques[i] == kNoSlot ? nullptr : rows[uniques[i]];
-    }
-    copying.copy(some);
+    copying.copy_numbered(rows.data(), uniques, together, to);
+    to += together * copying.bytes();
   }
   return copying.others_bytes();
 }

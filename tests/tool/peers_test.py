@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """bench/peers: what its lists hold, how its ratios are bounded, and a run of it."""
 
+import array
+import collections
 import json
 import os
 import subprocess
@@ -119,7 +121,40 @@ class Peers(unittest.TestCase):
         many = steps_of["t788"]
         self.assertEqual(788, len(many.tables))
         self.assertAlmostEqual(13.6, many.ids / 788 / 16, delta=0.2)
-        self.assertEqual((10, 30_000), (min(many.tables)[0], max(many.tables)[0]))
+        self.assertEqual([sum(classes) for classes in many.classes],
+                         [rows for rows, _, _ in many.tables])
+
+    def test_788_tables_are_drawn_as_published(self):
+        step = sparse_steps.STEPS["t788"]
+        done = subprocess.run([os.path.join(BUILD, "bin/parallax_cluster_rows"), step.words(),
+                               "ids", "1"], capture_output=True, check=True, timeout=60)
+        ids = array.array("q", done.stdout)
+        self.assertEqual(0, len(ids) % step.ids)
+        for batch in range(len(ids) // step.ids):
+            first, counts = batch * step.ids, []
+            for rows, _, count in step.tables:
+                table = collections.Counter(ids[first:first + count])
+                self.assertTrue(0 <= min(table) and max(table) < rows)
+                counts += table.values()
+                first += count
+            # facebookresearch/dlrm_datasets, embedding_bag/2022: of a batch of 131,072 samples.
+            self.assertAlmostEqual(1, len(counts) * 12.7 / step.ids, delta=0.1)
+            octaves = collections.Counter((count - 1).bit_length() for count in counts)
+            for octave, share in enumerate((0.342, 0.144, 0.149, 0.138, 0.112, 0.068)):
+                self.assertAlmostEqual(share, octaves[octave] / len(counts), delta=0.02)
+            # There above 32,768, here above sqrt(32 * 32,768).
+            self.assertAlmostEqual(0.076, sum(count for count in counts if count > 1_024)
+                                   / step.ids, delta=0.008)
+
+    def test_classes_of_rows_are_drawn_by_their_weights(self):
+        step = sparse_steps.sparse_step_of("2:0:8x4x60000")
+        self.assertEqual((((10, 4, 60_000),), ((2, 0, 8),)), (step.tables, step.classes))
+        done = subprocess.run([os.path.join(BUILD, "bin/parallax_cluster_rows"), step.words(),
+                               "ids", "0"], capture_output=True, check=True, timeout=60)
+        drawn = collections.Counter(array.array("q", done.stdout)[:60_000])
+        # Two rows of weight 4 and eight of weight 1.
+        for row in range(10):
+            self.assertAlmostEqual((15_000 if row < 2 else 3_750), drawn[row], delta=450)
 
     def test_steps_of_row_ids_are_read(self):
         step = sparse_steps.sparse_step_of("2*1000x16x64+7x1x3@0.7/adagrad")
@@ -128,7 +163,11 @@ class Peers(unittest.TestCase):
                          (step.exponent, step.rule, step.ids, step.bytes))
         self.assertEqual("adagrad/0.7/f32/0/1000x16x64,1000x16x64,7x1x3", step.words())
         self.assertEqual("bf16", sparse_steps.sparse_step_of("7x1x3@0.7/bf16").dtype)
-        for word in ("8x0x8", "1x2", "x", "0*8x8x8", "4294967296x1x1", "8x8x8@9", "8x8x8/adam"):
+        classes = sparse_steps.sparse_step_of("2*1:0:4x16x64+7x1x3")
+        self.assertEqual(((5, 16, 64), (5, 16, 64), (7, 1, 3)), classes.tables)
+        self.assertEqual("sgd/1/f32/0/1:0:4x16x64,1:0:4x16x64,7x1x3", classes.words())
+        for word in ("8x0x8", "1x2", "x", "0*8x8x8", "4294967296x1x1", "8x8x8@9", "8x8x8/adam",
+                     "0:0x8x8", "1:x8x8", ":".join("1" * 33) + "x8x8"):
             with self.assertRaisesRegex(ValueError, "is no table|is neither a step of row ids"):
                 sparse_steps.sparse_step_of(word)
 
@@ -143,11 +182,14 @@ class Peers(unittest.TestCase):
         # Ours writes its tables first, but large ones.
         self.assertEqual(4 * 793_470 * 512, step.our_table_bytes(2))
         self.assertEqual(2 * 4 * 793_470 * 512, sparse_steps.STEPS["adagrad"].our_table_bytes(2))
+        # Of classes: two rows that always come, of 800 one 200th of the draws each.
+        self.assertAlmostEqual(2 + 800 * (1 - (1 - 1 / 1_600) ** 400),
+                               sparse_steps.distinct_of_classes((4, *[0] * 7, 1024), 400), delta=9)
         self.assertLess(sparse_steps.STEPS["ngram300m"].our_table_bytes(2), 2 << 30)
 
     def test_steps_of_row_ids_are_compared_with_the_oracle(self):
         with tempfile.TemporaryDirectory() as out:
-            done = drive("--steps", "500x70x64@1.3,3*300x5x40+9x1x8/adagrad", "--ranks", "3",
+            done = drive("--steps", "500x70x64@1.3,3*300x5x40+1:0:8x1x8/adagrad", "--ranks", "3",
                          "--rounds", "3", "--slice-ms", "1", "--refill", "--out", out,
                          "--with", "deterministic",
                          "--without", "openmpi-ob1,openmpi-ucx,openmpi-ucx-yield")

@@ -68,6 +68,31 @@ void copy_some(const RowCopies& copies, DrawnRows& drawn, uint32_t width, uint32
   ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size()), 0) << count << " rows";
 }
 
+// So many numbers of rows, some of no row: each row behind the one before.
+void copy_some_numbered(const RowCopies& copies, DrawnRows& drawn, uint32_t width, uint32_t count,
+                        SeededRandom& random) {
+  constexpr uint32_t kKnown = 9;
+  std::vector<std::byte> got(count * copies.bytes() + 2, std::byte{0x55}), want = got;
+  std::vector<const std::byte*> rows;
+  for (uint32_t row = 0; row < kKnown; ++row) {
+    rows.push_back(DrawnRows::row(drawn.from, kRows - 1 - row * 3, width));
+  }
+  std::vector<uint32_t> numbers;
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto number = static_cast<uint32_t>(random.below(kKnown));
+    std::byte* const place = &want[1 + i * copies.bytes()];
+    numbers.push_back(random.chance(20) ? RowCopies::kNone : number);
+    if (numbers.back() == RowCopies::kNone) {
+      std::memset(place, 0, copies.bytes());
+    } else {
+      std::memcpy(place, DrawnRows::row(drawn.to, kRows - 1 - number * 3, width), copies.bytes());
+    }
+  }
+  copies.copy_numbered(
+      {.rows = rows.data(), .numbers = numbers.data(), .count = count, .to = &got[1]});
+  ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size()), 0) << count << " numbers";
+}
+
 // Given rows of any width, as they are or to be converted, in the order of the source or of the
 // target or neither, at each level of vector code: expect the bits of one number at a time.
 TEST(RowCopies, EachGoesWhereItIsSaid) {
@@ -83,6 +108,7 @@ TEST(RowCopies, EachGoesWhereItIsSaid) {
         const uint32_t step = width > 500 ? 8 : 1;  // few of the wide ones, to be quick
         for (uint32_t count = 0; count <= RowCopies::kTogether; count += step) {
           copy_some(copies, drawn, width, count, random);
+          copy_some_numbered(copies, drawn, width, count, random);
           if (testing::Test::HasFatalFailure()) return;
         }
       });
