@@ -3,8 +3,10 @@
 #include "servers_exchange.h"
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
 
 #include "fold.h"
 
@@ -122,13 +124,15 @@ void ServersExchange::fill() {
 }
 
 void ServersExchange::pull(const Batch& batch, Tensors* values) {
-  const Waiting waiting(&wait_seconds_);
   for (size_t table = 0; table < kSparse.size(); ++table) {
     const std::vector<int64_t>& ids = batch.ids(kSparse[table]);
     std::copy(ids.begin(), ids.end(),
               ids_.begin() + static_cast<int64_t>(shape_.tables[table].first_id));
   }
-  ranges_.pull(tables_, ids_.data(), rows_.data());
+  {
+    const Waiting waiting(&wait_seconds_);
+    ranges_.pull(tables_, ids_.data(), rows_.data());
+  }
   for (size_t table = 0; table < kSparse.size(); ++table) {
     const auto& of = shape_.tables[table];
     const float* const first = rows_.data() + of.first_value;
@@ -141,18 +145,23 @@ void ServersExchange::pull(const Batch& batch, Tensors* values) {
 
 // Of the batch that was pulled last.
 void ServersExchange::give(const Batch& /*batch*/, Tensors* gradients, const StepRates& rates) {
-  const Waiting waiting(&wait_seconds_);
   for (size_t table = 0; table < kSparse.size(); ++table) {
     const std::vector<float>& rows = (*gradients)[kSparse[table]];
     std::copy(rows.begin(), rows.end(), &rows_[shape_.tables[table].first_value]);
   }
-  ranges_.push(rows_.data());
+  {
+    const Waiting waiting(&wait_seconds_);
+    ranges_.push(rows_.data());
+  }
   for (size_t v = 0; v < specs_.size(); ++v) {
     if (!specs_[v].sparse()) {
       std::copy((*gradients)[v].begin(), (*gradients)[v].end(), dense_sums_[v].begin());
     }
   }
-  servers_.run();
+  {
+    const Waiting waiting(&wait_seconds_);
+    servers_.run();
+  }
   Sums sums;
   for (size_t table = 0; table < kSparse.size(); ++table) {
     sums[table] = updaters_[table].sum_table(shape_.tables[table].width, ranges_.given(table));
@@ -202,7 +211,10 @@ Tensors ServersExchange::read_all() {
   Tensors values = dense_;
   for (size_t table = 0; table < kSparse.size(); ++table) {
     const VariableSpec& spec = specs_[kSparse[table]];
-    const auto count = static_cast<int>(ranges_.range(table) * spec.row_elements);
+    const uint64_t of_rank = ranges_.range(table) * spec.row_elements;
+    if (of_rank > INT_MAX)
+      throw std::runtime_error("a rank has too many elements for MPI_Allgather");
+    const auto count = static_cast<int>(of_rank);
     std::vector<float>& all = values[kSparse[table]];
     all.resize(static_cast<size_t>(count) * static_cast<size_t>(world_));
     expect_mpi(MPI_Allgather(tables_.values(table), count, MPI_FLOAT, all.data(), count, MPI_FLOAT,

@@ -31,9 +31,9 @@ inline constexpr float kEpsilon = 1;
 enum class Rule : uint8_t { kSgd, kAdagrad };
 
 struct Table {
-  uint64_t rows, width, ids;      // ids: of a rank and a step
-  uint64_t first_id;              // of all tables' ids side by side
-  uint64_t first_value;           // of their rows
+  uint64_t rows, width, ids;           // ids: of a rank and a step
+  uint64_t first_id;                   // of all tables' ids side by side
+  uint64_t first_value;                // of their rows
   std::vector<uint64_t> classes = {};  // rows of each; none: Zipf's law
 };
 

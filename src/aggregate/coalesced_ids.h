@@ -119,8 +119,8 @@ class CoalescedIds final : public RowGroups {
 
   bool find_sorted(const Partition& partition, uint32_t count) {
     const uint32_t* const ids = ids_.data();
-    const auto note = [ids, id_of = groups_, first_rows = first_rows_,
-                       rows = rows_.data()](uint32_t unique, uint32_t row) {
+    const auto note = [ids, id_of = groups_, first_rows = first_rows_, rows = rows_.data()](
+                          uint32_t unique, uint32_t row) {
       id_of[unique] = ids[row];
       if (first_rows) rows[unique] = row;
     };

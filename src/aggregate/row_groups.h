@@ -70,7 +70,8 @@ class RowGroups {
   template <typename Ids, typename Note>
   [[nodiscard]] bool find_all_by_sort(const Partition& partition, const Ids& ids, uint32_t count,
                                       uint32_t* uniques, Note note) {
-    if (std::min<uint64_t>(count, partition.rows()) < kSortedIdsMin || count != tokens_) return false;
+    if (std::min<uint64_t>(count, partition.rows()) < kSortedIdsMin || count != tokens_)
+      return false;
     const std::span<uint64_t> room = index_in_use_->lend(count);
     if (room.empty()) return false;
     count_ = find_by_sort(ids, count, room, uniques, note);

@@ -57,7 +57,7 @@ class RowScratch {
   RowIndex* of(const void* user) { return user_ == user ? &index_ : nullptr; }
 
   uint64_t slots_max() const { return slots_max_; }  // that there is room for
-  // Rows that it was begun for, so far.
+  // Rows that the index was begun for, so far: as many or more than were looked for.
   uint64_t looked_up() const { return looked_up_; }
 
   // By slot, of whoever has begun.

@@ -271,12 +271,13 @@ void RowExchange::return_if_complete(StepBuffer& buffer) {
 
 ExchangeState RowExchange::state(uint64_t step) const {
   const StepBuffer& buffer = step_buffer(step);
+  // An owner's sum has its host's, if it leads that.
+  const bool forwarded = !host_rows_.leads() || buffer.forwarded;
+  const bool complete = reduces_ ? total(buffer).complete() : forwarded;
   return {.contributed = host_rows_.sendable(step),
-          .reduced = (!reduces_ || total(buffer).complete()) && host_rows_.summed(step) &&
-                     (!census_ || census_->answered(step)),
+          .reduced = complete && host_rows_.summed(step) && (!census_ || census_->answered(step)),
           .delivered = returned_.delivered(step),
-          .handed_on = hands_on_ && (!host_rows_.leads() || buffer.forwarded) &&
-                       host_rows_.summed(step)};
+          .handed_on = hands_on_ && forwarded && host_rows_.summed(step)};
 }
 
 MissingRanks RowExchange::missing(uint64_t step) const {

@@ -45,7 +45,8 @@ bool StagedNotes::fits(uint32_t from, const StagedNote& note) const {
     return false;
   }
   if (note.slice_rows == 0) return true;
-  return options_.rows_stay && note.slice_rows <= options_.rows_max &&
+  // Rows of others may stay in their slices though none stay here: then they are copied.
+  return columns_.host_count() == 1 && note.slice_rows <= options_.rows_max &&
          note.slice.offset % bytes_of_sum(options_.sum) == 0 &&
          is_there(from, note.slice, note.slice_rows * row_bytes_);
 }
@@ -64,7 +65,7 @@ bool StagedNotes::find(uint32_t rank, const StagedNote& note, uint64_t step,
   if (note.slice_rows == 0) return true;
   there->slice = lending_.find(rank, note.slice, note.slice_rows * row_bytes_);
   if (there->slice == nullptr) return false;
-  options_.staging->lean_on(rank, note.slice, there->slice, step);
+  if (options_.rows_stay) options_.staging->lean_on(rank, note.slice, there->slice, step);
   return true;
 }
 

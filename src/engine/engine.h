@@ -16,7 +16,8 @@
 //   its scalars, exact norms and row counts.
 // - decision. Rank 0 answers down the tree: commit or discard, learning rate, scale, contributors,
 //   and pieces of the plan that was chosen from measured rows.
-// - apply. Once every gradient of t that this rank needs is here too, the update rules run; then pulls of
+// - apply. Once every gradient of t that this rank needs is here too, the update rules run; then
+// pulls of
 //   t + 1 are answered, and the request of step_end is complete.
 //
 // A plan announced with the decision of t takes effect with step t + 2, at the boundary after

@@ -101,7 +101,7 @@ class Group {
   Entries& entries() const { return *entries_; }
   // Rows of a step that are pushed to other hosts, and read yet.
   bool has_unsent_rows(uint64_t step) const { return (*unsent_rows_)[step & 1] > 0; }
-  // Ids and rows that were looked for in the index that all variables share, so far.
+  // Of the index that all variables share.
   uint64_t looked_up_rows() const { return scratch_->looked_up(); }
   // Of all that is computed for the group.
   ComputeShare& compute() const { return *compute_; }

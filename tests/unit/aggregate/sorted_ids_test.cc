@@ -28,7 +28,8 @@ TEST(SortedIds, AreNumberedAsAMapDoes) {
     const uint64_t span = uint64_t{1} << random.between(0, 32);
     std::vector<int64_t> ids(random.below(random.chance(50) ? 40 : 3000));
     for (int64_t& id : ids) {
-      id = random.chance(10) ? kPaddingId : static_cast<int64_t>(UINT32_MAX - 1 - random.below(span));
+      id = random.chance(10) ? kPaddingId
+                             : static_cast<int64_t>(UINT32_MAX - 1 - random.below(span));
       if (id < kPaddingId) id = 0;  // of all 2^32 there are
     }
     std::map<int64_t, uint32_t> naive;
@@ -92,7 +93,8 @@ TEST(SortedIds, MakeTheBlockOfAnIndex) {
     Many many(seed);
     const auto count = static_cast<uint32_t>(many.ids.size());
     RowScratch scratch;
-    Coalescing<> made(many.partition, count, {.scratch = &scratch}), right(many.partition, count, {});
+    Coalescing<> made(many.partition, count, {.scratch = &scratch}),
+        right(many.partition, count, {});
     OfIdsAlone alone(count, &scratch);
     RowSlice slice = slice_of(many.ids, many.values);
     for (const uint32_t of : {count, 100u, count - 1, count}) {

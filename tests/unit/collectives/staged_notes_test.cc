@@ -51,6 +51,9 @@ TEST(StagedNotes, EveryNumberOfANoteIsLookedAt) {
                             .count = 4,
                             .slice_rows = 7};
   EXPECT_TRUE(notes.fits(1, right));
+  const ExchangeOptions nothing_stays = {.rows_max = 8};
+  EXPECT_TRUE(StagedNotes(columns, partition, lending, nothing_stays, 12).fits(1, right))
+      << "of a rank that lets its own rows stay where they are";
   EXPECT_FALSE(notes.fits(0, right)) << "nothing of that rank is mapped here";
   const auto refused = [&](auto change) {
     StagedNote wrong = right;
