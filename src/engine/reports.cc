@@ -123,7 +123,7 @@ std::string Reports::stats_json() const {
         {"program_window_bytes", parts_.registered.program_window_bytes}}},
       {"late", late_json(parts_.pipeline.late(), parts_.group.columns())},
       {"early_rows", early_rows()},
-      {"looked_up_rows", parts_.group.looked_up_rows()},
+      {"looked_up_rows", parts_.group.rows().scratch.looked_up()},
       {"dropped_messages", parts_.traffic.dropped_messages()},
       {"growth_count", growth_count()}};
   for (const auto& [device, bytes] : of_devices) {

@@ -37,15 +37,16 @@ Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Com
       entries_(std::make_unique<Entries>(columns_, options_.boards ? outbox.boards() : nullptr)),
       staging_(
           std::make_unique<HostStaging>(columns_, outbox.lending(), options_.row_ways.in_place)),
-      scratch_(std::make_unique<RowScratch>()),
+      rows_(std::make_unique<Rows>()),
       table_memory_(columns_, outbox.lending(),
                     options_.staleness == 0 && options_.row_ways.in_place),
-      pulls_(columns_, outbox,
-             {.early_bytes_min = options_.row_ways.early_bytes_min,
-              .staleness = options_.staleness,
-              .in_place = options_.row_ways.in_place,
-              .push_listed = options_.row_ways.push_listed,
-              .scratch = scratch_.get()}) {}
+      pulls_(std::make_unique<PullExchange>(
+          columns_, outbox,
+          PullOptions{.early_bytes_min = options_.row_ways.early_bytes_min,
+                      .staleness = options_.staleness,
+                      .in_place = options_.row_ways.in_place,
+                      .push_listed = options_.row_ways.push_listed,
+                      .scratch = &rows_->scratch})) {}
 
 std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Method method) const {
   // Until they are applied, which is then done in the pass that has asked whether they can be read.
@@ -74,14 +75,14 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
        .entries = entries_.get(),
        .staging = has_staged_block(runtime, method) ? staging_.get() : nullptr,
        .domains = domains_.any() ? &domains_ : nullptr,
-       .scratch = scratch_.get(),
+       .scratch = &rows_->scratch,
        .chunk_rows = chunks_of(method, runtime.facts).rows,
        .rows_stay = rows_stay,
        // With staleness the rows of several steps are asked for before those of the first are
        // pushed.
-       .pulled = method == Method::kPushPull && options_.staleness == 0 ? &pulls_ : nullptr,
+       .pulled = method == Method::kPushPull && options_.staleness == 0 ? pulls_.get() : nullptr,
        .codings = &runtime.codings,
-       .unsent = method == Method::kPushPull ? unsent_rows_.get() : nullptr});
+       .unsent = method == Method::kPushPull ? &rows_->unsent : nullptr});
 }
 
 namespace {
@@ -206,8 +207,8 @@ Status Group::reserve(VariableRuntime& runtime, uint64_t finished) {
                                                    : table_memory_.reserve(*runtime.table));
   if (!runtime.table->sharded()) return {};
   PARALLAX_RETURN_IF_ERROR(
-      pulls_.add_variable(runtime.id, *runtime.variable, runtime.partition, &runtime.codings));
-  pulls_.set_table(runtime.id, runtime.table.get());
+      pulls_->add_variable(runtime.id, *runtime.variable, runtime.partition, &runtime.codings));
+  pulls_->set_table(runtime.id, runtime.table.get());
   return {};
 }
 
@@ -426,7 +427,7 @@ void Group::look_at_arenas(const VariableRuntime& runtime, Look look) const {
   for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
     if (sum != nullptr) look(sum->arena());
   }
-  if (const Arena* arena = pulls_.arena_of(runtime.id)) look(*arena);
+  if (const Arena* arena = pulls_->arena_of(runtime.id)) look(*arena);
 }
 
 Group::MemoryUse Group::memory_use(const VariableRuntime& runtime) const {
@@ -454,7 +455,7 @@ uint64_t Group::reserved_bytes() const {
 }
 
 uint64_t Group::touched_bytes() const {
-  uint64_t bytes = staging_->touched_bytes() + scratch_->arena().touched_bytes();
+  uint64_t bytes = staging_->touched_bytes() + rows_->scratch.arena().touched_bytes();
   for (const auto& runtime : runtimes_) {
     look_at_arenas(*runtime, [&bytes](const Arena& arena) { bytes += arena.touched_bytes(); });
   }

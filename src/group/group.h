@@ -95,14 +95,15 @@ class Group {
   TableMemory& table_memory() { return table_memory_; }
   // Where the ranks of this host read what this rank pushes.
   const HostStaging& staging() const { return *staging_; }
-  PullExchange& pulls() { return pulls_; }
-  const PullExchange& pulls() const { return pulls_; }
+  PullExchange& pulls() const { return *pulls_; }
   // What its ranks say of steps on boards, where they have any.
   Entries& entries() const { return *entries_; }
-  // Rows of a step that are pushed to other hosts, and read yet.
-  bool has_unsent_rows(uint64_t step) const { return (*unsent_rows_)[step & 1] > 0; }
-  // Of the index that all variables share.
-  uint64_t looked_up_rows() const { return scratch_->looked_up(); }
+  // What variables with rows share: an index, and the count of sends that read what is pushed.
+  struct Rows {
+    RowScratch scratch;
+    UnsentRows unsent = {};
+  };
+  const Rows& rows() const { return *rows_; }
   // Of all that is computed for the group.
   ComputeShare& compute() const { return *compute_; }
 
@@ -188,11 +189,10 @@ class Group {
   const std::unique_ptr<AlgorithmChoice> algorithms_;
   const std::unique_ptr<Entries> entries_;      // goes after the exchanges
   const std::unique_ptr<HostStaging> staging_;  // the same
-  const std::unique_ptr<RowScratch> scratch_;   // the same
-  const std::unique_ptr<UnsentRows> unsent_rows_ = std::make_unique<UnsentRows>();  // the same
+  const std::unique_ptr<Rows> rows_;            // the same
   std::vector<std::unique_ptr<VariableRuntime>> runtimes_;
   TableMemory table_memory_;  // goes before the tables
-  PullExchange pulls_;
+  const std::unique_ptr<PullExchange> pulls_;
   std::vector<uint32_t> with_ids_;
   std::vector<uint32_t> on_devices_;  // those whose table this rank's device holds
   uint32_t fill_cursor_ = 0;

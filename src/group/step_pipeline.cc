@@ -152,7 +152,7 @@ bool StepPipeline::may_say_ended(uint64_t step) const {
 
 void StepPipeline::say_ended(uint64_t step) {
   StepState& ending = state(step);
-  if (!contributed(ending)) return;
+  if (!all(ending, &StepState::contributed_cursor, &ExchangeState::contributed)) return;
   ending.ended_sent = true;
   // Of elements, which go out as they are contributed, nobody waits to hear that none come who has
   // them, nor on boards, which say so themselves.
@@ -230,15 +230,16 @@ bool StepPipeline::all(StepState& step, uint32_t StepState::*cursor,
 
 // ---- votes
 
-// A vote to all speaks of no sum, so it goes beside what it is about, not behind it.
+// A vote to all speaks of no sum, so it goes beside what it is about, not behind it; and so does
+// another between hosts that says nothing of norms or rows.
 bool StepPipeline::may_vote(StepState& step) {
   if (votes_to_all_) return true;
-  const bool early = parts_.group.columns().host_count() > 1 && !speaks_of_sums(step);
-  return (early ? handed_on(step) : reduced(step)) && parts_.group.staging().readable(step.step);
-}
-
-bool StepPipeline::speaks_of_sums(const StepState& step) const {
-  return step.end.clip_norm != 0 || step.end.rates.any_clip() || parts_.plan_control.counts_rows();
+  const bool tells_sums =
+      step.end.clip_norm != 0 || step.end.rates.any_clip() || parts_.plan_control.counts_rows();
+  const bool early = parts_.group.columns().host_count() > 1 && !tells_sums;
+  const bool complete =
+      early ? all(step, &StepState::handed_on_cursor, &ExchangeState::handed_on) : reduced(step);
+  return complete && parts_.group.staging().readable(step.step);
 }
 
 void StepPipeline::vote(StepState& step) {
@@ -417,7 +418,7 @@ void StepPipeline::taken(StepState& step) {
 // for, until the deadline of the request.
 bool StepPipeline::returned(const StepState& step) const {
   if (step.sums_pending != 0 || step.contributions_open != 0) return false;
-  if (parts_.group.has_unsent_rows(step.step)) return false;
+  if (parts_.group.rows().unsent[step.step & 1] > 0) return false;
   return !parts_.migration.frees_memory(step.step + 1) || parts_.outbox.peers_with_data().empty();
 }
 

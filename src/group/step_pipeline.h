@@ -167,14 +167,8 @@ class StepPipeline {
 
  private:
   bool all(StepState& step, uint32_t StepState::*cursor, bool ExchangeState::*ready) const;
-  bool contributed(StepState& step) const {
-    return all(step, &StepState::contributed_cursor, &ExchangeState::contributed);
-  }
   bool reduced(StepState& step) const {
     return all(step, &StepState::reduced_cursor, &ExchangeState::reduced);
-  }
-  bool handed_on(StepState& step) const {
-    return all(step, &StepState::handed_on_cursor, &ExchangeState::handed_on);
   }
   bool delivered(StepState& step) const {
     return all(step, &StepState::delivered_cursor, &ExchangeState::delivered);
@@ -183,7 +177,6 @@ class StepPipeline {
 
   void choose_voters();
   bool may_vote(StepState& step);
-  bool speaks_of_sums(const StepState& step) const;
   void vote(StepState& step);
   void fill_vote(const StepState& step, Vote* vote);
   void add_norms(const StepState& step, Vote* vote);
