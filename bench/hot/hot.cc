@@ -279,9 +279,7 @@ class Hot final : public Sparse {
 // FOLDER RANK WORLD K WAY, which is mirrored or merged
 int main(int count, char** all) {
   using namespace parallax::peers;
-  const std::string folder = argument(count, all, 1);
-  const auto rank = static_cast<uint32_t>(std::stoul(argument(count, all, 2)));
-  const auto world = static_cast<uint32_t>(std::stoul(argument(count, all, 3)));
+  const auto [folder, rank, world] = started_as(count, all);
   Hot hot(rank, world, std::stoull(argument(count, all, 4)), argument(count, all, 5) == "merged");
   serve(hot, rank, folder);
   return 0;

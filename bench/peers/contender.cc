@@ -49,4 +49,11 @@ std::string argument(int count, char** all, int at) {
   return all[at];
 }
 
+StartedAs started_as(int count, char** all) {
+  const auto number = [=](int at) {
+    return static_cast<uint32_t>(std::stoul(argument(count, all, at)));
+  };
+  return {.folder = argument(count, all, 1), .rank = number(2), .world = number(3)};
+}
+
 }  // namespace parallax::peers

@@ -66,6 +66,13 @@ void serve(Contender& contender, uint32_t rank, const std::string& folder);
 // Argument `at` of a program that bench/peers/run starts; ends it where there is none.
 std::string argument(int count, char** all, int at);
 
+// Its first three: FOLDER RANK WORLD.
+struct StartedAs {
+  std::string folder;
+  uint32_t rank = 0, world = 0;
+};
+StartedAs started_as(int count, char** all);
+
 }  // namespace parallax::peers
 
 #endif  // PARALLAX_BENCH_PEERS_CONTENDER_H_

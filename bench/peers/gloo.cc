@@ -81,9 +81,7 @@ class Gloo final : public FloatDense {
 // FOLDER RANK WORLD INTERFACE
 int main(int count, char** all) {
   using namespace parallax::peers;
-  const std::string folder = argument(count, all, 1);
-  const auto rank = static_cast<uint32_t>(std::stoul(argument(count, all, 2)));
-  const auto world = static_cast<uint32_t>(std::stoul(argument(count, all, 3)));
+  const auto [folder, rank, world] = started_as(count, all);
   try {
     Gloo gloo(rank, world, folder, argument(count, all, 4));
     serve(gloo, rank, folder);

@@ -178,9 +178,8 @@ class Limit final : public FloatDense {
 // FOLDER RANK WORLD BYTES_MAX MEMORY
 int main(int count, char** all) {
   using namespace parallax::peers;
-  const std::string folder = argument(count, all, 1), memory = argument(count, all, 5);
-  const auto rank = static_cast<uint32_t>(std::stoul(argument(count, all, 2)));
-  const auto world = static_cast<uint32_t>(std::stoul(argument(count, all, 3)));
+  const auto [folder, rank, world] = started_as(count, all);
+  const std::string memory = argument(count, all, 5);
   if (world > kWorldMax) fail("at most 16 ranks");
   Limit limit(rank, world, std::stoull(argument(count, all, 4)), memory);
   serve(limit, rank, folder);

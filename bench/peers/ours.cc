@@ -110,9 +110,7 @@ class Ours final : public Dense {
 // FOLDER RANK WORLD STEPS
 int main(int count, char** all) {
   using namespace parallax::peers;
-  const std::string folder = argument(count, all, 1);
-  const auto rank = static_cast<uint32_t>(std::stoul(argument(count, all, 2)));
-  const auto world = static_cast<uint32_t>(std::stoul(argument(count, all, 3)));
+  const auto [folder, rank, world] = started_as(count, all);
   Ours ours(rank, world, argument(count, all, 4));
   serve(ours, rank, folder);
   return 0;

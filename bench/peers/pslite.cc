@@ -266,10 +266,9 @@ class PsLite final : public Sparse {
 };
 
 void run_worker(int count, char** all) {
-  const auto rank = static_cast<uint32_t>(std::stoul(argument(count, all, 2)));
-  const auto world = static_cast<uint32_t>(std::stoul(argument(count, all, 3)));
+  const auto [folder, rank, world] = started_as(count, all);
   PsLite contender(rank, world);
-  serve(contender, rank, argument(count, all, 1));
+  serve(contender, rank, folder);
 }
 
 }  // namespace
@@ -277,7 +276,7 @@ void run_worker(int count, char** all) {
 
 int main(int count, char** all) {
   using namespace parallax::peers;
-  const std::string role = argument(count, all, 1);
+  argument(count, all, 2);  // the least that either has, before anything starts
   ps::Start(kCustomer);
   std::unique_ptr<Server> server;
   if (ps::IsServer()) server = std::make_unique<Server>(std::stoull(argument(count, all, 2)));

@@ -160,9 +160,7 @@ class Ucc final : public FloatDense {
 // FOLDER RANK WORLD
 int main(int count, char** all) {
   using namespace parallax::peers;
-  const std::string folder = argument(count, all, 1);
-  const auto rank = static_cast<uint32_t>(std::stoul(argument(count, all, 2)));
-  const auto world = static_cast<uint32_t>(std::stoul(argument(count, all, 3)));
+  const auto [folder, rank, world] = started_as(count, all);
   Ucc ucc(rank, world, folder);
   serve(ucc, rank, folder);
   // What UCC keeps ends with the process.

@@ -139,9 +139,8 @@ class Wire final : public Dense {
 // FOLDER RANK WORLD HOST HOSTS ENDS ADDRESS
 int main(int count, char** all) {
   using namespace parallax::peers;
-  const std::string folder = argument(count, all, 1), address = argument(count, all, 7);
-  const auto rank = static_cast<uint32_t>(std::stoul(argument(count, all, 2)));
-  const auto world = static_cast<uint32_t>(std::stoul(argument(count, all, 3)));
+  const auto [folder, rank, world] = started_as(count, all);
+  const std::string address = argument(count, all, 7);
   const Wire::Place place = {.host = static_cast<uint32_t>(std::stoul(argument(count, all, 4))),
                              .hosts = static_cast<uint32_t>(std::stoul(argument(count, all, 5))),
                              .ends = argument(count, all, 6) == "1"};

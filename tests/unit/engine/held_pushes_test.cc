@@ -179,18 +179,22 @@ std::vector<uint32_t> bits_of(const std::vector<float>& numbers) {
   return bits;
 }
 
+void expect_plain_sums(PushWorld& world, uint64_t seed) {
+  std::vector<float> expected = world.table();
+  for (int step = 0; step < 6; ++step) {
+    world.draw();
+    world.step(seed % 2 == 0);
+    world.subtract_from(&expected);
+  }
+  EXPECT_EQ(world.table(), expected) << "seed " << seed;
+}
+
 // Given pushes out of shared memory, of ids that were pulled or not, expect the table of the plain
 // sums, and rows read where they lay.
 TEST(HeldPushes, TheSumsAreThoseOfTheRows) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     PushWorld world(static_cast<uint32_t>(2 + seed % 3), seed);
-    std::vector<float> expected = world.table();
-    for (int step = 0; step < 6; ++step) {
-      world.draw();
-      world.step(seed % 2 == 0);
-      world.subtract_from(&expected);
-    }
-    EXPECT_EQ(world.table(), expected) << "seed " << seed;
+    expect_plain_sums(world, seed);
     EXPECT_GT(world.lent_bytes(0), 0u);
   }
 }
@@ -201,13 +205,7 @@ TEST(HeldPushes, BesideARankThatReadsNothingInPlaceRowsAreCopied) {
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     const auto ranks = static_cast<uint32_t>(2 + seed % 3);
     PushWorld world(ranks, seed, true, false, PARALLAX_RULE_SGD, nullptr, seed % ranks);
-    std::vector<float> expected = world.table();
-    for (int step = 0; step < 6; ++step) {
-      world.draw();
-      world.step(seed % 2 == 0);
-      world.subtract_from(&expected);
-    }
-    EXPECT_EQ(world.table(), expected) << "seed " << seed;
+    expect_plain_sums(world, seed);
     for (uint32_t rank = 0; rank < ranks; ++rank) EXPECT_EQ(world.lent_bytes(rank), 0u);
   }
 }
