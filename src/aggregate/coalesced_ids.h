@@ -36,9 +36,11 @@ class CoalescedIds final : public RowGroups {
   // takes the scratch, add_ids() of one slice after the other, of which those before it have so
   // many rows, and group(), where somebody asks for items. An item's row, the first that has its
   // id, is then counted over all of them. Checked before: ids are in 0..rows-1 or padding.
-  // `first_rows`: it is asked which row that is, by items or first_row_of().
-  void begin(uint64_t tokens, bool first_rows = true) {
+  // `first_rows`: it is asked which row that is, by items or first_row_of(). `apart`: no slice has
+  // an id of another, so that each is looked for among its own alone.
+  void begin(uint64_t tokens, bool first_rows = true, bool apart = false) {
     RowGroups::begin(tokens);
+    apart_ = apart;
     if (index_in_use_ != &index_) groups_ = scratch_->second_numbers();
     first_rows_ = first_rows;
     kept_ = 0;
@@ -48,6 +50,7 @@ class CoalescedIds final : public RowGroups {
     keep(ids, count, before);
     if (find_sorted(partition, count)) return;
     const uint32_t begun = count_;
+    if (apart_) index_in_use_->begin_part(count);
     ask_for(before, std::min(count, kRowsTogether));
     for (uint32_t first = 0; first < count; first += kRowsTogether) {
       const uint32_t together = std::min(count - first, kRowsTogether);
@@ -57,17 +60,25 @@ class CoalescedIds final : public RowGroups {
     }
     find_row_keys(partition, begun);
   }
-  // Those of the slice are the ones that were added, or the first of them, in their order. What
+  // Those of the slices are the ones that were added, or the first of them, in their order. What
   // they are found by is then a matter of them alone.
-  bool has(const RowSlice& slice) const {
-    if (slice.count > kept_) return false;
+  bool has(std::span<const RowSlice> slices) const {
+    uint32_t before = 0;
+    for (const RowSlice& slice : slices) {
+      if (!has(slice, before)) return false;
+      before += slice.count;
+    }
+    return true;
+  }
+  bool has(const RowSlice& slice, uint32_t before = 0) const {
+    if (slice.count > kept_ - before) return false;
     bool differs = false;
     with_ids(slice.ids, [&](auto ids) {
       // Most often they are, or differ from the beginning.
       constexpr uint32_t kTogether = 256;
       for (uint32_t first = 0; first < slice.count && !differs; first += kTogether) {
         const uint32_t end = std::min(slice.count - first, kTogether) + first;
-        in_vectors([&differs, ids, first, end, kept = ids_.data()] {
+        in_vectors([&differs, ids, first, end, kept = ids_.data() + before] {
           uint32_t bits = 0;
           for (uint32_t i = first; i < end; ++i) bits |= static_cast<uint32_t>(ids[i]) ^ kept[i];
           differs = bits != 0;
@@ -168,7 +179,7 @@ class CoalescedIds final : public RowGroups {
   std::span<uint32_t> rows_;           // unique -> row of the slices, where first_rows_
   std::span<uint32_t> ids_, uniques_;  // row of the slices -> its id, and -> unique
   uint32_t kept_ = 0;
-  bool padded_ = false, first_rows_ = true;
+  bool padded_ = false, first_rows_ = true, apart_ = false;
 };
 
 }  // namespace parallax

@@ -75,19 +75,37 @@ class RowCoalescer final : public RowGroups {
     if (more.count > 0) insert(partition, more);
     place_items(block, count_, group_of_row_key, NumberOfUnique());
   }
-
-  // The same of a slice whose ids `found` has.
+  // The same of several, of which none has an id of another.
   template <typename GroupOf>
-  void coalesce_found(const CoalescedIds& found, const RowSlice& slice, GroupOf group_of_row_key,
-                      std::byte* block) {
+  void coalesce_parts(const Partition& partition, std::span<const RowSlice> parts,
+                      GroupOf group_of_row_key, std::byte* block) {
+    uint64_t tokens = 0;
+    for (const RowSlice& part : parts) tokens += part.count;
+    begin_rows(tokens);
+    rows_ = block;
+    for (const RowSlice& part : parts) {
+      index_in_use_->begin_part(part.count);
+      insert(partition, part);
+    }
+    place_items(block, count_, group_of_row_key, NumberOfUnique());
+  }
+
+  // The same of slices whose ids `found` has.
+  template <typename GroupOf>
+  void coalesce_found(const CoalescedIds& found, std::span<const RowSlice> slices,
+                      GroupOf group_of_row_key, std::byte* block) {
     clear();
     rows_ = block;
     use_row_keys_of(found);
-    with_addend_types(slice.values.dtype, options_.sum, [&](auto in, auto sum) {
-      using In = typename decltype(in)::type;
-      using Sum = typename decltype(sum)::type;
-      add_found<In, Sum>(found, slice);
-    });
+    uint32_t before = 0;
+    for (const RowSlice& slice : slices) {
+      with_addend_types(slice.values.dtype, options_.sum, [&](auto in, auto sum) {
+        using In = typename decltype(in)::type;
+        using Sum = typename decltype(sum)::type;
+        add_found<In, Sum>(found.uniques() + before, found.padded(), slice);
+      });
+      before += slice.count;
+    }
     place_items(block, count_, group_of_row_key, NumberOfUnique());
   }
 
@@ -274,15 +292,15 @@ class RowCoalescer final : public RowGroups {
     return add_rows<float, Sum>(uniques, rows.data(), count, begun, floats.data());
   }
 
-  // Rows that `found` has found, in the order of the slice: their distinct ones are numbered in the
-  // order in which they first come.
+  // Rows that were found, in the order of the slice: their distinct ones are numbered in the order
+  // in which they first come.
   template <typename In, typename Sum>
-  void add_found(const CoalescedIds& found, const RowSlice& slice) {
+  void add_found(const uint32_t* found, bool padded, const RowSlice& slice) {
     const std::byte* values = slice.values.rows;
     for (uint32_t first = 0; first < slice.count; first += kRowsTogether) {
       const uint32_t together = std::min(slice.count - first, kRowsTogether);
-      const uint32_t* const uniques = found.uniques() + first;
-      if (!found.padded()) {
+      const uint32_t* const uniques = found + first;
+      if (!padded) {
         count_ = add_rows<In, Sum>(uniques, kEach.data(), together, count_, values);
       } else {
         Found rows;

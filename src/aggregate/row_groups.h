@@ -114,12 +114,15 @@ class RowGroups {
   // Calls visit(ids) for what has an id at each place.
   template <typename Visit>
   static void with_ids(const RowIds& ids, const Visit& visit) {
-    if (ids.wide != nullptr) {
-      visit(ids.wide);
-    } else if (ids.narrow != nullptr) {
-      visit(ids.narrow);
-    } else {
+    if (ids.wide == nullptr && ids.narrow == nullptr) {
       visit(EveryRow());
+    } else if (ids.first != 0) {
+      ids.wide != nullptr ? visit(Shifted<int64_t>{ids.wide, ids.first})
+                          : visit(Shifted<int32_t>{ids.narrow, ids.first});
+    } else if (ids.wide != nullptr) {
+      visit(ids.wide);
+    } else {
+      visit(ids.narrow);
     }
   }
 
@@ -138,6 +141,15 @@ class RowGroups {
  private:
   struct EveryRow {
     int64_t operator[](uint32_t i) const { return i; }
+  };
+  template <typename Id>
+  struct Shifted {
+    const Id* ids;
+    int64_t first;
+    int64_t operator[](uint32_t i) const {
+      const int64_t id = ids[i];
+      return id == kPaddingId ? id : id + first;
+    }
   };
 
   std::span<uint32_t> own_row_keys_, own_groups_;

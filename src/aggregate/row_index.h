@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // RowIndex: row key -> slot, open addressing over a fixed table of at least twice the bound, so a
 // probe is short and nothing is ever allocated. Slots are kept as numbers that go on from one
-// clearing to the next, so that what lies below the first of them is free. The table is sized
-// at commit; find_or_insert of a new key past the bound says so instead of growing. Who knows that
-// fewer rows come uses as much of it as these need, which stays in the cache. Of a few rows
-// the keys are a list, searched front to back: with thousands of small variables it is the cache
-// lines that cost, and a list has one where a table is hit in half a dozen.
+// clearing to the next, so that what lies below the first of them is free. So rows may come in
+// parts, of which none has a row of another: what lies below the part's first is free then, too.
+// The table is sized at commit; find_or_insert of a new key past the bound says so instead of
+// growing. Who knows that fewer rows come uses as much of it as these need, which stays in the
+// cache. Of a few rows the keys are a list, searched front to back: with thousands of small
+// variables it is the cache lines that cost, and a list has one where a table is hit in half a
+// dozen.
 #ifndef PARALLAX_AGGREGATE_ROW_INDEX_H_
 #define PARALLAX_AGGREGATE_ROW_INDEX_H_
 
@@ -27,7 +29,7 @@ inline constexpr uint32_t kRowsTogether = 32;
 class RowIndex {
  public:
   // Tests begin near kFirstMax.
-  explicit RowIndex(uint32_t first_number = 1) : first_(first_number) {}
+  explicit RowIndex(uint32_t first_number = 1) : first_(first_number), from_(first_number) {}
 
   void lay_out(Arena& arena, uint64_t slots_max) {
     laid_out_max_ = slots_max;
@@ -44,19 +46,27 @@ class RowIndex {
   void clear_for(uint64_t slots_max) {
     const uint64_t first = uint64_t{first_} + size_;
     if (size_ > 0) mask_most_ = std::max(mask_most_, mask_);
-    first_ = static_cast<uint32_t>(first);
+    first_ = from_ = static_cast<uint32_t>(first);
     size_ = 0;
     if (is_list()) {
       slots_max_ = slots_max;
       return;
     }
-    if (slots_max != slots_max_) use(slots_max);
-    if (first > kFirstMax) {
+    use(slots_max);
+    if (first + slots_max_ > kFirstMax && first > 1) {
       // Once in 2^31 rows. Behind those that were used nothing was written.
       std::fill_n(entries_.begin(), size_t{mask_most_} + 1, Entry{0});
-      first_ = 1;
+      first_ = from_ = 1;
       mask_most_ = 0;
     }
+  }
+  // Another part begins, of so many slots behind those that there are. With these they are no more
+  // than were laid out.
+  void begin_part(uint64_t slots_max) {
+    if (size_ > 0) mask_most_ = std::max(mask_most_, mask_);
+    from_ = first_ + size_;
+    if (!is_list()) use(slots_max);
+    slots_max_ = size_ + slots_max;
   }
 
   // Where nothing is in it: its memory, for two entries of each of so many ids, whose lower halves
@@ -65,7 +75,7 @@ class RowIndex {
     const uint64_t entries = 2 * uint64_t{count};
     if (size_ > 0 || entries > entries_.size() || count > kFirstMax) return {};
     // Then what is left is free.
-    first_ = std::max(first_, count);
+    first_ = from_ = std::max(first_, count);
     mask_most_ = std::max(mask_most_, static_cast<uint32_t>(std::bit_ceil(entries) - 1));
     return entries_.first(entries);
   }
@@ -86,7 +96,7 @@ class RowIndex {
     for (uint32_t at = hash(row_key, shift_);; ++at) {
       const Entry entry = entries_[at & mask_];
       if (is_free(entry)) return kNoSlot;
-      if (row_key_of(entry) == row_key) return slot_of(entry, first_);
+      if (row_key_of(entry) == row_key) return slot_of(entry);
     }
   }
 
@@ -101,7 +111,7 @@ class RowIndex {
         entry = new_entry(row_key, size_, first_);
         return size_++;
       }
-      if (row_key_of(entry) == row_key) return slot_of(entry, first_);
+      if (row_key_of(entry) == row_key) return slot_of(entry);
     }
   }
 
@@ -116,7 +126,7 @@ class RowIndex {
     }
     // In registers, since slots that are written might else be these.
     Entry* const entries = entries_.data();
-    const uint32_t mask = mask_, first = first_;
+    const uint32_t mask = mask_, first = first_, from = from_;
     const int shift = shift_;
     uint32_t size = size_;
     for (uint32_t i = 0; i < count; ++i) {
@@ -124,13 +134,13 @@ class RowIndex {
       uint32_t at = hash(row_key, shift) & mask;
       Entry entry = entries[at];
       // Another row key, and not free.
-      while (((entry >> 32 ^ row_key) & taken_mask(entry, first)) != 0) {
+      while (((entry >> 32 ^ row_key) & taken_mask(entry, from)) != 0) {
         at = (at + 1) & mask;
         entry = entries[at];
       }
       // Whether a row of a step came before cannot be foreseen: nothing branches on it.
-      const uint32_t taken = taken_mask(entry, first);
-      const uint32_t slot = size ^ ((size ^ slot_of(entry, first)) & taken);
+      const uint32_t taken = taken_mask(entry, from);
+      const uint32_t slot = size ^ ((size ^ (static_cast<uint32_t>(entry) - first)) & taken);
       entries[at] = new_entry(row_key, slot, first);
       slots[i] = slot;
       note(size, i);
@@ -144,8 +154,9 @@ class RowIndex {
     return find_or_insert_each(row_keys, count, slots, [](uint32_t, uint32_t) {});
   }
 
-  // The number of slot 0 is no more, and slots are no more than that: from it the numbers of slots
-  // lie less than half a turn ahead, and those of before no more than that behind.
+  // Numbers of slots are no more than that, where slots are not, which are never more: from a
+  // part's first the others lie less than half a turn ahead, and those of before no more than that
+  // behind.
   static constexpr uint32_t kFirstMax = uint32_t{1} << 31;
 
  private:
@@ -156,15 +167,13 @@ class RowIndex {
   using Entry = uint64_t;
 
   static uint32_t row_key_of(Entry entry) { return static_cast<uint32_t>(entry >> 32); }
-  static uint32_t slot_of(Entry entry, uint32_t first) {
-    return static_cast<uint32_t>(entry) - first;
-  }
-  // All bits of one that has a slot, none of a free one: that is a number below first_, of which
+  uint32_t slot_of(Entry entry) const { return static_cast<uint32_t>(entry) - first_; }
+  // All bits of one that has a slot, none of a free one: that is a number below from_, of which
   // the difference has its top bit, as no slot has.
-  static uint32_t taken_mask(Entry entry, uint32_t first) {
-    return (slot_of(entry, first) >> 31) - 1;
+  static uint32_t taken_mask(Entry entry, uint32_t from) {
+    return ((static_cast<uint32_t>(entry) - from) >> 31) - 1;
   }
-  bool is_free(Entry entry) const { return taken_mask(entry, first_) == 0; }
+  bool is_free(Entry entry) const { return taken_mask(entry, from_) == 0; }
   static Entry new_entry(uint32_t row_key, uint32_t slot, uint32_t first) {
     return uint64_t{row_key} << 32 | (first + slot);
   }
@@ -182,7 +191,7 @@ class RowIndex {
   }
 
   uint32_t find_in_list(uint32_t row_key) const {
-    for (uint32_t slot = 0; slot < size_; ++slot) {
+    for (uint32_t slot = from_ - first_; slot < size_; ++slot) {
       if (list_[slot] == row_key) return slot;
     }
     return kNoSlot;
@@ -217,6 +226,7 @@ class RowIndex {
   uint32_t mask_ = 0, mask_most_ = 0;  // in use; the most in use since entries were written over
   int shift_ = 0;
   uint32_t first_;  // the number of slot 0
+  uint32_t from_;   // and of the first of the part
   uint32_t size_ = 0;
   uint64_t slots_max_ = 0;  // until the next clearing
   uint64_t laid_out_max_ = 0;

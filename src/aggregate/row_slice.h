@@ -11,17 +11,21 @@
 
 namespace parallax {
 
+inline constexpr int64_t kPaddingId = -1;
+
 // The row ids of a slice, of either width; id -1 is padding. Both null: row i has id i, as in a
 // dense slice.
 struct RowIds {
   const int64_t* wide = nullptr;
   const int32_t* narrow = nullptr;
+  // Of one of several tables whose rows lie one behind the other: what its ids begin at.
+  uint32_t first = 0;
   int64_t at(uint64_t i) const {
-    if (wide != nullptr) return wide[i];
-    return narrow != nullptr ? narrow[i] : static_cast<int64_t>(i);
+    if (wide == nullptr && narrow == nullptr) return static_cast<int64_t>(i) + first;
+    const int64_t id = wide != nullptr ? wide[i] : narrow[i];
+    return id == kPaddingId ? id : id + first;
   }
 };
-inline constexpr int64_t kPaddingId = -1;
 
 // A slice's rows as the caller has them.
 struct RowValues {

@@ -265,6 +265,13 @@ constexpr SettingRow kRows[] = {
      .sources = kOutside,
      .help = "Inside a host, ranks read this rank's tables, and rows that it pushes, where these "
              "lie, and it reads their tables. off: its rows go by messages."},
+    {.name = "fuse_tables",
+     .type = SettingType::kChoice,
+     .standard = "on",
+     .choices = "on|off",
+     .sources = kOutside,
+     .help = "Small managed tables of one kind, eight or more, are pulled, pushed and updated as "
+             "one. off: each by itself. The same on every rank."},
     {.name = "push_listed",
      .type = SettingType::kChoice,
      .standard = "on",

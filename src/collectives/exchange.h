@@ -154,6 +154,9 @@ struct ArrivingElements {
 struct Contribution {
   RowValues elements = {};
   RowSlice rows = {}, more = {};
+  // Of fused tables, in place of these, at an exchange that takes_parts(): slices of which none has
+  // an id of another. They are borrowed as what they name is. Empty: there are none.
+  std::span<const RowSlice> parts = {};
   // Of rows: ids that were coalesced before, which may be theirs (CoalescedIds::has). Read within
   // the call alone. Null: none.
   const CoalescedIds* coalesced = nullptr;
@@ -228,6 +231,8 @@ class Exchange {
 
   // Gives the buffers of step - 2, which must be over everywhere, to `step`.
   virtual void open(uint64_t step) = 0;
+  // Whether a contribution may come in parts.
+  virtual bool takes_parts() const { return false; }
   // This rank's slice, at most once a step. Buffers are borrowed until *pending is back where it
   // was before the call.
   virtual void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) = 0;

@@ -183,17 +183,20 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   StepBuffer& buffer = step_buffer(step);
   buffer.first = slice.rows;
   buffer.more = slice.more;
+  buffer.parts = slice.parts;
   buffer.distinct = slice.distinct;
   // A job of the pool would read it while the next pull changes it.
   const bool found = slice.coalesced != nullptr && slice.more.count == 0 && compute_.at_once() &&
-                     slice.coalesced->has(slice.rows);
+                     slice.coalesced->has(buffer.all());
   buffer.found = found ? slice.coalesced : nullptr;
   buffer.pending = pending;
   buffer.coalescing = true;
   ++*pending;  // of the compute job, or all of them
   buffer.job.context = &buffer;
   if (slice.arriving != nullptr) return start_arriving(buffer, *slice.arriving);
-  buffer.job.cost_bytes = (slice.rows.count + slice.more.count + slice.distinct.count) * row_bytes_;
+  uint64_t rows = slice.more.count + slice.distinct.count;
+  for (const RowSlice& each : buffer.all()) rows += each.count;
+  buffer.job.cost_bytes = rows * row_bytes_;
   buffer.in_place = buffer.held = slice.may_stay && slice.more.count == 0 && compute_.at_once() &&
                                   coalescer_.may_stay(slice.rows.count) &&
                                   notes_.reads_slice(slice.rows, readers_);
@@ -227,7 +230,9 @@ void HostRows::coalesce(StepBuffer& buffer) {
   } else if (buffer.in_place) {
     coalescer_.coalesce_in_place(partition_, buffer.first, buffer.found, row_columns_, block);
   } else if (buffer.found != nullptr) {
-    coalescer_.coalesce_found(*buffer.found, buffer.first, row_columns_, block);
+    coalescer_.coalesce_found(*buffer.found, buffer.all(), row_columns_, block);
+  } else if (!buffer.parts.empty()) {
+    coalescer_.coalesce_parts(partition_, buffer.parts, row_columns_, block);
   } else {
     coalescer_.coalesce(partition_, buffer.first, buffer.more, row_columns_, block);
   }

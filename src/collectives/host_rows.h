@@ -124,14 +124,16 @@ class HostRows final : private LentReader {
     std::span<StagedNote> notes;  // by column: to its leader, of another rank
     ComputeJob job;
     RowSlice first, more;
-    DistinctRows distinct;                // in place of these
-    const CoalescedIds* found = nullptr;  // has the ids of `first`, and is read by a job at once
+    std::span<const RowSlice> parts;      // in place of these
+    DistinctRows distinct;                // likewise
+    const CoalescedIds* found = nullptr;  // has the ids of the slice, and is read by a job at once
     Arrival arrival;
     uint32_t* pending = nullptr;
     bool coalescing = false;
     bool in_place = false;  // rows that come once are read in the slice
     bool held = false;      // and it is not said yet that they stay there
     uint32_t rows_in_slice() const { return in_place ? first.count : 0; }
+    std::span<const RowSlice> all() const { return parts.empty() ? std::span(&first, 1) : parts; }
     ColumnSum own;                     // of a leader
     std::vector<ColumnSum> of_domain;  // of columns that others lead
   };

@@ -42,7 +42,7 @@ void CommitProtocol::start(DeviceTerms devices, const CostTerms& costs, MakeId m
 
 CommitReport CommitProtocol::my_report() const {
   CommitReport report;
-  report.digest = digest_of(encode_registry(registry_.newest()));
+  report.digest = digest_of(encode_registry(registry_.newest_registered()));
   report.terms = terms_;
   report.devices = devices_;
   report.costs = costs_;
@@ -102,8 +102,9 @@ JobFailure CommitProtocol::advance_detail() {
   }
   if (phase_ == Phase::kDetailBlob && broadcast_.finished()) {
     broadcast_.finish();
-    RegistryDifference difference = compare_registries(
-        detail_, registry_.newest(), rank_name(hosts_, 0), rank_name(hosts_, terms_.rank));
+    RegistryDifference difference =
+        compare_registries(detail_, registry_.newest_registered(), rank_name(hosts_, 0),
+                           rank_name(hosts_, terms_.rank));
     ToldFailure told = {.sentence = std::move(difference.sentence),
                         .facts = {},
                         .variable = std::move(difference.variable)};
@@ -149,7 +150,7 @@ JobFailure CommitProtocol::on_answer(std::span<const std::byte> payload) {
     case CommitVerdict::kDiffer:
       return differing(verdict.text);
     case CommitVerdict::kLookCloser:
-      if (terms_.rank == 0) detail_ = encode_registry(registry_.newest());
+      if (terms_.rank == 0) detail_ = encode_registry(registry_.newest_registered());
       // Members, since a broadcast borrows its buffer.
       detail_bytes_ = detail_.size();
       phase_ = Phase::kDetailSize;

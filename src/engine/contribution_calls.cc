@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "group/variables_ahead.h"
@@ -30,7 +31,7 @@ RowSlice rows_of(const PullSlice& slice) {
 
 // It is given otherwise, or this step has it already.
 Status ContributionCalls::refuse(const parallax_slice_t& slice, uint64_t step, bool push) const {
-  const std::string name = group_.runtime(checks_.number_of(slice)).variable->name;
+  const std::string& name = checks_.variable_of(slice).name;
   const std::string lead = std::string(push ? "push" : "reduce") + ": variable '" + name + "' ";
   if (!suits(slice, push)) {
     return invalid(lead + "is " +
@@ -59,8 +60,13 @@ Status ContributionCalls::check(std::span<const parallax_slice_t> slices, size_t
   const parallax_slice_t& slice = slices[at];
   const char* call = push ? "push" : "reduce";
   PARALLAX_RETURN_IF_ERROR(check_taken(slice, step, push));
-  const Contributed earlier = pipeline_.state(step).contributed[checks_.number_of(slice)];
+  const uint32_t number = checks_.number_of(slice);
+  const Contributed earlier = pipeline_.state(step).contributed[number];
   PARALLAX_RETURN_IF_ERROR(checks_.check_finite(slice, call));
+  if (checks_.member_of(slice) != Registry::kNotFused) {
+    fused_.add(number, at, !ties_.tied(at) && slice.more == 0);
+    return {};
+  }
   // The first slice of a step always fits; a later one may bring rows that are new.
   if (ties_.again(at)) return {};
   const bool tied = ties_.tied(at);
@@ -79,6 +85,28 @@ bool ContributionCalls::is_pair(std::span<const parallax_slice_t> slices, size_t
   if (pipeline_.state(step).contributed[number] != Contributed::kNothing) return false;
   const PullSlice first = checks_.slice_of(slices[at]), second = checks_.slice_of(slices[next]);
   return first.every_row && !second.every_row && first.dtype == second.dtype;
+}
+
+// Which fused tables go out as the call has them, and whether what it has of others fits their sum.
+Status ContributionCalls::check_fused(std::span<const parallax_slice_t> slices, uint64_t step,
+                                      const char* call) {
+  for (FusedSlices::Set& set : fused_.all()) {
+    const VariableRuntime& runtime = group_.runtime(set.number);
+    set.whole = set.alone && set.count == runtime.variable->fused.size() &&
+                pipeline_.state(step).contributed[set.number] == Contributed::kNothing &&
+                runtime.exchange_at(step).takes_parts();
+    if (!set.whole) PARALLAX_RETURN_IF_ERROR(check_sum(slices, set.first, step, call));
+  }
+  return {};
+}
+
+// The next slice of the same fused tables; 0: there is none.
+size_t ContributionCalls::next_fused(std::span<const parallax_slice_t> slices, size_t at) const {
+  const uint32_t number = checks_.number_of(slices[at]);
+  for (size_t i = at + 1; i < slices.size(); ++i) {
+    if (checks_.number_of(slices[i]) == number) return i;
+  }
+  return 0;
 }
 
 // Whether a variable's slices of the call, from its first on, fit this rank's sum of the step,
@@ -104,7 +132,7 @@ Status ContributionCalls::check_sum(std::span<const parallax_slice_t> slices, si
   size_t i = at;
   do {
     tied_rows_.push_back(rows_of(checks_.slice_of(slices[i])));
-    i = ties_.next(i);
+    i = variable.fused.empty() ? ties_.next(i) : next_fused(slices, i);
   } while (i != 0);
   if (sum.fits(tied_rows_)) return {};
   return limit(lead() + "of step " + std::to_string(step) +
@@ -120,15 +148,18 @@ Status ContributionCalls::post(RequestKind kind, uint64_t step,
                                const Staged& staged) {
   const bool push = kind == RequestKind::kPush;
   PARALLAX_RETURN_IF_ERROR(checks_.check(slices, push ? "push" : "reduce", &ties_));
+  fused_.clear();
   // All slices are checked before the first is noted: a refused call has contributed nothing.
   for (size_t i = 0; i < slices.size(); ++i) {
     PARALLAX_RETURN_IF_ERROR(check(slices, i, step, push));
   }
+  PARALLAX_RETURN_IF_ERROR(check_fused(slices, step, push ? "push" : "reduce"));
   TakenRequest taken(requests_, staged.request);
   PARALLAX_RETURN_IF_ERROR(taken.take(kind, step));
   Request& posted = *taken;
   // Before anything is noted: if there is no room, nothing was contributed.
   posted.slices.reserve(slices.size());
+  if (!fused_.all().empty()) posted.parts.reserve(slices.size());
   if (!push) PARALLAX_RETURN_IF_ERROR(reserve_results(slices, staged.result_dtypes, &posted));
   StepState& state = pipeline_.state(step);
   for (size_t i = 0; i < slices.size(); ++i) {
@@ -180,6 +211,7 @@ Status ContributionCalls::reserve_results(std::span<const parallax_slice_t> slic
 // Notes that a slice was contributed, and adds it to the step sum if it is one of several, at once:
 // the caller's buffer is free when the call's request is done.
 SliceWay ContributionCalls::take(size_t at, const PullSlice& slice, StepState& state) {
+  if (slice.member != Registry::kNotFused) return take_fused(at, slice, state);
   Contributed& contributed = state.contributed[slice.variable];
   const VariableRuntime& runtime = group_.runtime(slice.variable);
   const std::unique_ptr<StepSum>& sum = runtime.sums[pipeline_.window().calls_slot(state.step)];
@@ -202,6 +234,29 @@ SliceWay ContributionCalls::take(size_t at, const PullSlice& slice, StepState& s
   }
   if (!tied) return SliceWay::kInSum;
   return ties_.again(at) ? SliceWay::kWithAnother : SliceWay::kInTiedSum;
+}
+
+SliceWay ContributionCalls::take_fused(size_t at, const PullSlice& slice, StepState& state) {
+  const VariableRuntime& runtime = group_.runtime(slice.variable);
+  const FusedSlices::Set& set = fused_.of(slice.variable);
+  uint32_t& given = state.members_given[slice.variable];
+  if (!slice.more && std::exchange(state.given_members[slice.member], 1) == 0) ++given;
+  Contributed& contributed = state.contributed[slice.variable];
+  if (set.whole) {
+    contributed = Contributed::kAll;
+    return at == set.first ? SliceWay::kInParts : SliceWay::kWithAnother;
+  }
+  StepSum& sum = *runtime.sums[pipeline_.window().calls_slot(state.step)];
+  if (contributed == Contributed::kNothing) {
+    sum.clear(state.step);
+    contributed = Contributed::kPart;
+    ++state.parts_left;
+  }
+  sum.add_rows(rows_of(slice));
+  if (at != set.last || given < runtime.variable->fused.size()) return SliceWay::kToSum;
+  contributed = Contributed::kAll;
+  --state.parts_left;
+  return SliceWay::kInSum;
 }
 
 // ---- contributing
@@ -308,9 +363,9 @@ ByteRange ContributionCalls::run_from(const Request& request, size_t first, size
 }
 
 // True: rows of it are held.
-bool ContributionCalls::contribute(const Request& request, const PullSlice& slice,
-                                   const Around& around, uint32_t* pending) {
-  if (slice.way == SliceWay::kWithAnother) return false;
+bool ContributionCalls::contribute(Request& request, const PullSlice& slice, const Around& around,
+                                   uint32_t* pending) {
+  if (slice.way == SliceWay::kWithAnother || slice.way == SliceWay::kToSum) return false;
   const bool reduce = request.kind == RequestKind::kReduce;
   // The aggregate of several slices goes to each of them, from where the exchange keeps it.
   const bool placed = reduce && slice.way != SliceWay::kInTiedSum;
@@ -333,6 +388,9 @@ bool ContributionCalls::contribute(const Request& request, const PullSlice& slic
     if (slice.arriving != nullptr) contribution.lasting = false;
     // Else what is there is not the result yet.
     if (placed && !runtime.variable->counts_contributors()) contribution.leaving = slice.leaving;
+  } else if (slice.way == SliceWay::kInParts) {
+    contribution.parts = parts_from(slice, request);
+    contribution.coalesced = group_.pulls().pulled_ids(slice.variable);
   } else {
     contribution.rows = rows_of(slice);
     contribution.arriving = slice.arriving;
@@ -340,7 +398,7 @@ bool ContributionCalls::contribute(const Request& request, const PullSlice& slic
                             held_.may_stay(slice, around.row_bytes);
     if (slice.way == SliceWay::kWithRows) {
       const auto other =
-          std::find_if(&slice + 1, request.slices.data() + request.slices.size(),
+          std::find_if(&slice + 1, std::as_const(request.slices).data() + request.slices.size(),
                        [&slice](const PullSlice& each) { return each.variable == slice.variable; });
       contribution.more = rows_of(*other);
     } else if (!slice.every_row) {
@@ -350,6 +408,16 @@ bool ContributionCalls::contribute(const Request& request, const PullSlice& slic
   Exchange& exchange = runtime.exchange_at(request.step);
   exchange.contribute(request.step, contribution, pending);
   return contribution.may_stay && exchange.holds(request.step);
+}
+
+// The slices of its variable, from the first on.
+std::span<const RowSlice> ContributionCalls::parts_from(const PullSlice& first, Request& request) {
+  const size_t before = request.parts.size();
+  const PullSlice* const end = request.slices.data() + request.slices.size();
+  for (const PullSlice* each = &first; each != end; ++each) {
+    if (each->variable == first.variable) request.parts.push_back(rows_of(*each));
+  }
+  return std::span(request.parts).subspan(before);
 }
 
 void ContributionCalls::contribute_sum(uint32_t variable, uint64_t step, const Destination& result,

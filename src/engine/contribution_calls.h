@@ -6,7 +6,9 @@
 // A call of several is added to the variable's step sum when it is made; with the last one, or when
 // the step ends without it, that sum is contributed. So are several slices of one variable in one
 // call (tied use), but for a dense one and one of rows behind it, which the exchange sums for
-// itself. Engine's owner only; nothing blocks.
+// itself. Of fused tables all slices of a step go out as they are where they come in one call, each
+// table once; else they are added to the sum of all until the last is given, or the step ends.
+// Engine's owner only; nothing blocks.
 #ifndef PARALLAX_ENGINE_CONTRIBUTION_CALLS_H_
 #define PARALLAX_ENGINE_CONTRIBUTION_CALLS_H_
 
@@ -14,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/fused_slices.h"
 #include "engine/held_pushes.h"
 #include "engine/request_pool.h"
 #include "engine/request_queue.h"
@@ -88,18 +91,25 @@ class ContributionCalls {
   }
   // Whether the variable takes such a call, and the step another slice of it.
   Status check_taken(const parallax_slice_t& slice, uint64_t step, bool push) const {
-    const Contributed earlier = pipeline_.state(step).contributed[checks_.number_of(slice)];
-    if (suits(slice, push) && earlier != Contributed::kAll) return {};
+    const StepState& state = pipeline_.state(step);
+    const uint32_t member = checks_.member_of(slice);
+    const bool taken = member == Registry::kNotFused
+                           ? state.contributed[checks_.number_of(slice)] == Contributed::kAll
+                           : state.given_members[member] != 0;
+    if (suits(slice, push) && !taken) return {};
     return refuse(slice, step, push);
   }
   Status refuse(const parallax_slice_t& slice, uint64_t step, bool push) const;
   Status check(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step, bool push);
   bool is_pair(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step) const;
+  Status check_fused(std::span<const parallax_slice_t> slices, uint64_t step, const char* call);
+  size_t next_fused(std::span<const parallax_slice_t> slices, size_t at) const;
   Status check_sum(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step,
                    const char* call);
   Status reserve_results(std::span<const parallax_slice_t> slices, std::span<const uint32_t> dtypes,
                          Request* posted);
   SliceWay take(size_t slice, const PullSlice& taken, StepState& state);
+  SliceWay take_fused(size_t slice, const PullSlice& taken, StepState& state);
   void start(Request& request, int64_t now_ns);
   bool is_over(const Request& request) const;
   // Of a slice: the run of the call that it is in, and bytes of rows of the call that may stay.
@@ -107,8 +117,9 @@ class ContributionCalls {
     ByteRange run;
     uint64_t row_bytes = 0;
   };
-  bool contribute(const Request& request, const PullSlice& slice, const Around& around,
+  bool contribute(Request& request, const PullSlice& slice, const Around& around,
                   uint32_t* pending);
+  static std::span<const RowSlice> parts_from(const PullSlice& first, Request& request);
   void ask_for_next(const Request& request, size_t at) const;
   uint64_t bytes_of(const PullSlice& slice) const;
   ByteRange elements_of(const PullSlice& slice) const;
@@ -128,6 +139,7 @@ class ContributionCalls {
   RequestQueue queue_;
   HeldPushes held_;
   SliceTies ties_;                   // of the call being made
+  FusedSlices fused_;                // likewise
   std::vector<RowSlice> tied_rows_;  // of one of its variables
 };
 

@@ -96,7 +96,8 @@ struct EngineOptions {
   int64_t lease_ns = 5000 * kNanosecondsPerMillisecond;
   parallax_plan_mode_t plan_mode = PARALLAX_PLAN_AUTO;
   uint32_t plan_after_steps = 8;
-  Pins pins = {};  // of variables to come
+  Pins pins = {};           // of variables to come
+  bool fuse_tables = true;  // small ones of a kind; the same on all ranks
   bool deterministic = false;
   uint64_t memory_max_bytes = 0;  // 0: no limit
   MemoryCheck memory_check = MemoryCheck::kOff;

@@ -3,6 +3,7 @@
 #include "engine/pull_calls.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "group/mirror.h"
 
@@ -111,13 +112,18 @@ void PullCalls::start_round(Request& pull) {
 }
 
 bool PullCalls::joins_round(const PullSlice& slice) {
+  const Variable& variable = *group_.runtime(slice.variable).variable;
+  if (!variable.fused.empty()) {
+    // Grows with what was registered, not in a step.
+    if (slice.member >= member_rounds_.size()) member_rounds_.resize(slice.member + 1);
+    if (std::exchange(member_rounds_[slice.member], round_) == round_) return false;
+  }
   InRound& there = in_round_[slice.variable];
   if (there.round != round_) {
     there = {
         .round = round_, .rows = slice.count, .dtype = slice.dtype, .on_device = slice.on_device};
     return true;
   }
-  const Variable& variable = *group_.runtime(slice.variable).variable;
   if (there.dtype != slice.dtype || there.on_device != slice.on_device) return false;
   if (variable.ids_declared() && there.rows + slice.count > variable.rows_max) return false;
   there.rows += slice.count;

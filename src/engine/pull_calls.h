@@ -2,7 +2,8 @@
 // PullCalls: the pulls of steps, one at a time and in the order of the calls: so one list of each
 // rank bounds what a leader keeps. Several slices of a variable in one call are one list too, as
 // far as they are of one dtype, all or none of them for the table's device to write, and have
-// rows_max rows together; with more the call is pulled in rounds. What is sharded goes by
+// rows_max rows together; with more the call is pulled in rounds. So are fused tables, each of
+// which is in a list once. What is sharded goes by
 // PullExchange; mirrors are read here. Engine's owner only; nothing blocks.
 #ifndef PARALLAX_ENGINE_PULL_CALLS_H_
 #define PARALLAX_ENGINE_PULL_CALLS_H_
@@ -52,7 +53,8 @@ class PullCalls {
   // Of the first pull: its mirrors are being read, and what devices have not written yet.
   bool reads_mirrors_ = false;
   uint32_t left_ = 0;
-  std::vector<InRound> in_round_;  // by variable: in the last that it was pulled in
+  std::vector<InRound> in_round_;        // by variable: in the last that it was pulled in
+  std::vector<uint64_t> member_rounds_;  // likewise, by member of fused tables
 };
 
 }  // namespace parallax

@@ -13,14 +13,24 @@ namespace parallax {
 
 // ---- reports
 
-// Of the group's variables, in the order in which this rank registered them.
-std::vector<uint32_t> Reports::in_own_order() const {
-  std::vector<uint32_t> numbers;
+// Of the group's variables.
+std::vector<uint32_t> Reports::committed_ids() const {
+  std::vector<uint32_t> ids;
   for (uint32_t id = 0; id < parts_.registry.size(); ++id) {
-    const uint32_t number = parts_.registry.number_of(id);
-    if (number < parts_.group.size()) numbers.push_back(number);
+    if (parts_.registry.number_of(id) < parts_.group.size()) ids.push_back(id);
   }
-  return numbers;
+  return ids;
+}
+
+// Of a table that goes by itself: nothing.
+FusedFacts Reports::fused_facts(uint32_t id) const {
+  const Registry& registry = parts_.registry;
+  if (registry.member_of(id) == Registry::kNotFused) return {};
+  const uint32_t number = registry.number_of(id), first = registry.id_of(number);
+  return {.first = registry[first].name,
+          .tables = static_cast<uint32_t>(registry.numbered()[number]->fused.size()),
+          .rows = registry[id].rows,
+          .is_first = id == first};
 }
 
 std::string Reports::plan_json() const {
@@ -28,8 +38,11 @@ std::string Reports::plan_json() const {
   const Plan plan = parts_.group.plan();
   std::vector<VariableFacts> own_facts;
   Plan own_plan;
-  for (const uint32_t number : in_own_order()) {
+  for (const uint32_t id : committed_ids()) {
+    const uint32_t number = parts_.registry.number_of(id);
     own_facts.push_back(facts[number]);
+    own_facts.back().name = parts_.registry[id].name;
+    own_facts.back().fused = fused_facts(id);
     own_plan.push_back(plan[number]);
   }
   return explain_json(own_facts, parts_.group.topology(), parts_.plan_mode, own_plan,
@@ -67,6 +80,11 @@ nlohmann::json wire_json(const std::string& name, const VariableTraffic& wire) {
           {"wire_received_bytes", wire.received_bytes}};
 }
 
+void add_fused(const FusedFacts& fused, nlohmann::json* variable) {
+  if (fused.tables == 0) return;
+  (*variable)["fused"] = {{"first", fused.first}, {"tables", fused.tables}};
+}
+
 void add_what_few_have(const VariableRuntime& runtime, const Group::MemoryUse& memory,
                        nlohmann::json* variable) {
   if (runtime.variable->exchange_bytes_max != 0) {
@@ -89,16 +107,26 @@ std::string Reports::stats_json() const {
   nlohmann::json variables = nlohmann::json::array();
   Group::MemoryUse all;
   std::map<uint32_t, uint64_t> of_devices;  // bytes, by device
-  for (const uint32_t number : in_own_order()) {
+  for (const uint32_t id : committed_ids()) {
+    const std::string& name = parts_.registry[id].name;
+    const FusedFacts fused = fused_facts(id);
+    if (fused.tables > 0 && !fused.is_first) {
+      variables.push_back(wire_json(name, {}));
+      variables.back()["memory_reserved_bytes"] = variables.back()["memory_touched_bytes"] = 0;
+      add_fused(fused, &variables.back());
+      continue;
+    }
+    const uint32_t number = parts_.registry.number_of(id);
     const VariableRuntime& runtime = parts_.group.runtime(number);
     const Group::MemoryUse memory = parts_.group.memory_use(runtime);
     const VariableTraffic& wire = parts_.traffic.variable(number);
     all.reserved_bytes += memory.reserved_bytes;
     all.touched_bytes += memory.touched_bytes;
-    variables.push_back(wire_json(runtime.variable->name, wire));
+    variables.push_back(wire_json(name, wire));
     variables.back()["memory_reserved_bytes"] = memory.reserved_bytes;
     variables.back()["memory_touched_bytes"] = memory.touched_bytes;
     add_what_few_have(runtime, memory, &variables.back());
+    add_fused(fused, &variables.back());
     if (memory.device_bytes > 0) of_devices[memory.device] += memory.device_bytes;
   }
   nlohmann::json local = traffic(parts_.traffic.local());

@@ -72,7 +72,8 @@ class Reports {
   }
 
  private:
-  std::vector<uint32_t> in_own_order() const;
+  std::vector<uint32_t> committed_ids() const;
+  FusedFacts fused_facts(uint32_t id) const;
 
   // Each returns a part of the sentence, and notes the first rank and variable that it names.
   std::string describe_missing(const Request& request, ErrorFacts& about) const;

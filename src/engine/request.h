@@ -54,6 +54,7 @@ struct Request {
   uint32_t pending = 0;                       // jobs and sends that borrow the caller's buffers
   RowsGiven rows_given = RowsGiven::kAtOnce;  // push
   std::vector<PullSlice> slices;              // pull, push, reduce
+  std::vector<RowSlice> parts;                // push: slices that go as parts
   std::vector<RowsResult> rows;               // reduce: by slice
   std::vector<uint8_t> slice_done;            // reduce
   parallax_step_info_t info = {};             // step_end
@@ -96,6 +97,7 @@ struct Request {
     slices_done = 0;
     free = false;
     slices.clear();
+    parts.clear();
     slice_done.clear();
     info = {};
     buffer = nullptr;

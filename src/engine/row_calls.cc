@@ -51,7 +51,7 @@ Status RowCalls::check(const parallax_rows_t& rows, RowsCall* call) const {
   }
   const Table& table = *runtime.table;
   *call = {.variable = runtime.id,
-           .first_row = rows.first_row,
+           .first_row = registry_.first_row_of(rows.variable) + rows.first_row,
            .row_count = rows.row_count,
            .parts = {static_cast<std::byte*>(rows.values)},
            .dtype = dtype_of(variable.sum_type()),

@@ -287,7 +287,11 @@ PullSlice SliceChecks::slice_of(const parallax_slice_t& slice) const {
       .into = static_cast<std::byte*>(slice.into != nullptr ? slice.into : slice.values),
       .dtype = dtype_of_slice(slice),
       .every_row = every_row};
-  if (slice.form == PARALLAX_FORM_ROWS) copy.ids = {slice.ids, slice.ids_i32};
+  if (slice.form == PARALLAX_FORM_ROWS) {
+    copy.member = registry_.member_of(slice.variable);
+    copy.ids = {slice.ids, slice.ids_i32,
+                static_cast<uint32_t>(registry_.first_row_of(slice.variable))};
+  }
   // StagedSlices has put it there.
   if (variable.direct)
     copy.after = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(slice.stream));

@@ -75,6 +75,12 @@ class SliceChecks {
     return registry_[given.variable].refuse_nonfinite ? look_for_nonfinite(given, call) : Status();
   }
 
+  const Variable& variable_of(const parallax_slice_t& slice) const {
+    return registry_[slice.variable];
+  }
+  uint32_t member_of(const parallax_slice_t& slice) const {
+    return registry_.member_of(slice.variable);
+  }
   uint32_t number_of(const parallax_slice_t& slice) const {
     return registry_.number_of(slice.variable);
   }

@@ -77,6 +77,8 @@ Status rule_failure(const Group& group, const StepState& step) {
 void StepState::reset(uint64_t begun) {
   step = begun;
   std::fill(contributed.begin(), contributed.end(), Contributed::kNothing);
+  std::fill(given_members.begin(), given_members.end(), uint8_t{0});
+  std::fill(members_given.begin(), members_given.end(), 0u);
   parts_left = sums_pending = unstarted = pulls_left = contributions_open = 0;
   dense_variable = kNoVariable;
   ended_sent = voted = decided = applying = migrating = false;
@@ -86,7 +88,13 @@ void StepState::reset(uint64_t begun) {
 
 void StepPipeline::add_variables() {
   parts_.plan_control.add_variables(window_.finished());
-  for (StepState& state : states_) state.contributed.resize(parts_.group.size());
+  size_t members = 0;
+  for (const auto& runtime : parts_.group.runtimes()) members += runtime->variable->fused.size();
+  for (StepState& state : states_) {
+    state.contributed.resize(parts_.group.size());
+    state.given_members.resize(members);
+    state.members_given.resize(members == 0 ? 0 : parts_.group.size());
+  }
   for (const auto& runtime : parts_.group.runtimes()) {
     const Variable& variable = *runtime->variable;
     if (!variable.managed()) continue;

@@ -103,6 +103,17 @@ std::string why_of_domains(const VariableFacts& facts, const TopologyFacts& topo
          " NUMA nodes first";
 }
 
+void add_fused(const VariableFacts& facts, Json* variable) {
+  const FusedFacts& fused = facts.fused;
+  Json& json = *variable;
+  json["fused"] = {{"first", fused.first}, {"tables", fused.tables}, {"rows", facts.rows}};
+  json["rows"] = fused.rows;
+  if (fused.is_first) return;
+  json["why"] = "goes with '" + fused.first + "', of its kind and as small (fuse_tables)";
+  json["measured"] = nullptr;
+  json["alternatives"] = Json::array();
+}
+
 Json variable_json(const VariableFacts& facts, const TopologyFacts& topology,
                    const std::vector<Alternative>& found, const VariablePlan& plan) {
   Json alternatives_json = Json::array();
@@ -128,6 +139,7 @@ Json variable_json(const VariableFacts& facts, const TopologyFacts& topology,
                   why_of_domains(facts, topology, plan) + why_of_rounding(facts, topology, plan)},
       {"measured", measured_json(facts)},
       {"alternatives", std::move(alternatives_json)}};
+  if (facts.fused.tables > 0) add_fused(facts, &json);
   if (!facts.carrier.empty() || !facts.carrier_why.empty()) {
     json["carrier"] = facts.carrier.empty() ? "host" : facts.carrier;
   }

@@ -16,7 +16,8 @@ namespace parallax {
 //   "tag","placement","method","why","measured":{"touched_rows_per_host","union_rows",
 //   "pulled_rows_per_host","density"} or null,"alternatives":[{"placement","method",
 //   "predicted_bytes_per_host" or null,"predicted_us" where time decides,"chosen","why"}],"pin"
-//   where it has one}]}
+//   where it has one, "fused":{"first","tables","rows"} of a table that goes with others: then
+//   "rows" is its own, and what is measured and predicted of all stands with the first}]}
 // density = touched_rows_per_host / rows. Names that are not UTF-8 are repaired, not refused.
 std::string explain_json(std::span<const VariableFacts> variables, const TopologyFacts& topology,
                          parallax_plan_mode_t mode, std::span<const VariablePlan> plan,

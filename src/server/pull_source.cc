@@ -123,7 +123,8 @@ void PullSource::coalesce(PulledVariable& variable) {
   CoalescedIds& coalescer = variable.coalescer;
   const PulledSlice& last = slices_[variable.last_slice];
   // What is read in place is copied by distinct rows alone.
-  coalescer.begin(last.before + last.slice.count, variable.in_tables != RowsInTables::kAll);
+  coalescer.begin(last.before + last.slice.count, variable.in_tables != RowsInTables::kAll,
+                  variable.fused);
   for (uint32_t place = variable.first_slice;; place = slices_[place].next) {
     const PulledSlice& each = slices_[place];
     coalescer.add_ids(variable.partition, each.slice.ids, each.slice.count, each.before);

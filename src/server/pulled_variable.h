@@ -41,6 +41,8 @@ enum class SliceWay : uint8_t {
   kInSum,       // in this rank's sum of the step, which goes out for it
   kInTiedSum,   // the same, for several slices of the call: the first of them
   kWithRows,    // every row, and with it those of the next slice of the variable
+  kInParts,     // with the other slices of the call that are of the same fused tables, which are all
+  kToSum,       // was added to this rank's sum of the step, and does not go out yet
   kWithAnother  // with an earlier slice of the call
 };
 
@@ -48,6 +50,7 @@ enum class SliceWay : uint8_t {
 // whole dense variable. Of a push or a reduce: they are read from there.
 struct PullSlice {
   uint32_t variable = 0;
+  uint32_t member = UINT32_MAX;  // of fused tables, as Registry has it; else none
   RowIds ids;
   uint32_t count = 0;
   std::byte* values = nullptr;
@@ -190,6 +193,7 @@ struct PulledVariable {
   const Columns& columns;
   const Partition& partition;
   const uint64_t rows_max;
+  const bool fused;              // its slices in a pull have no rows of each other
   const uint32_t master;         // the dtype that its tables keep
   const bool on_device;          // its table
   RowScratch* const scratch;     // by which the ids of a pull are coalesced; null: by its own index

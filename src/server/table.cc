@@ -11,6 +11,7 @@
 #include "aggregate/row_index.h"
 #include "base/check.h"
 #include "server/row_updater.h"
+#include "variable/fused_tables.h"
 #include "variable/initial_value.h"
 
 namespace parallax {
@@ -80,6 +81,11 @@ void will_be_written(Arena& arena, std::span<const std::byte> array, uint32_t dt
 
 // False: they are zeros.
 bool has_initial_values(const Variable& variable) {
+  if (!variable.fused.empty()) {
+    return std::any_of(variable.fused.begin(), variable.fused.end(), [](const FusedMember& member) {
+      return has_initial_values(*member.variable);
+    });
+  }
   if (variable.init == PARALLAX_INIT_CONSTANT) return variable.init_low != 0;
   // Of BROADCAST they come later, by take_values(); those of rank 0 are here.
   return variable.init != PARALLAX_INIT_BROADCAST || variable.initial != nullptr;
@@ -231,6 +237,9 @@ void Table::fill_values(uint64_t first, uint64_t end, T* out) const {
     if (given) {
       std::memcpy(to.data(), variable_.initial + (row * width + column) * sizeof(T),
                   to.size_bytes());
+    } else if (!variable_.fused.empty()) {
+      const FusedMember& member = member_of(variable_.fused, row);
+      fill_initial(*member.variable, row - member.first_row, column, to);
     } else {
       fill_initial(variable_, row, column, to);
     }

@@ -21,13 +21,13 @@ Status Registry::add(Variable variable, uint32_t* id) {
   }
   const uint32_t next = size();
   variable.id = next;
-  number_of_.push_back(PARALLAX_NO_VARIABLE);
+  numbers_.emplace_back();
   try {
     variables_.push_back(std::move(variable));
     id_of_name_.emplace(variables_.back().name, next);
   } catch (...) {  // no memory: none is registered by half
     if (variables_.size() > next) variables_.pop_back();
-    number_of_.pop_back();
+    numbers_.pop_back();
     throw;
   }
   *id = next;
@@ -41,16 +41,42 @@ uint32_t Registry::id_named(std::string_view name) const {
 
 void Registry::number_new() {
   newest_first_ = numbered_.size();
+  newest_registered_.clear();
   for (uint32_t id = 0; id < size(); ++id) {
-    if (!has_number(id)) id_of_.push_back(id);
+    if (!has_number(id)) newest_registered_.push_back(&variables_[id]);
   }
   // Byte by byte, as no locale of a rank changes.
-  std::sort(id_of_.begin() + static_cast<std::ptrdiff_t>(newest_first_), id_of_.end(),
-            [this](uint32_t a, uint32_t b) { return variables_[a].name < variables_[b].name; });
-  for (size_t number = newest_first_; number < id_of_.size(); ++number) {
-    number_of_[id_of_[number]] = static_cast<uint32_t>(number);
-    numbered_.push_back(&variables_[id_of_[number]]);
+  std::sort(newest_registered_.begin(), newest_registered_.end(),
+            [](const Variable* a, const Variable* b) { return a->name < b->name; });
+  std::deque<FusedTables> sets = fuse_tables(newest_registered_);
+  // Those of a set stand where the first of them does.
+  std::unordered_map<const Variable*, FusedTables*> set_of;
+  for (FusedTables& set : sets) {
+    for (const FusedMember& member : set.members) set_of[member.variable] = &set;
   }
+  for (const Variable* variable : newest_registered_) {
+    const auto found = set_of.find(variable);
+    if (found == set_of.end()) {
+      numbers_[variable->id].number = static_cast<uint32_t>(numbered_.size());
+      numbered_.push_back(variable);
+      id_of_.push_back(variable->id);
+      continue;
+    }
+    if (!has_number(variable->id)) number_fused(std::move(*found->second));
+  }
+}
+
+void Registry::number_fused(FusedTables set) {
+  const FusedTables& kept = fused_.emplace_back(std::move(set));
+  for (const FusedMember& member : kept.members) {
+    const uint32_t id = member.variable->id;
+    numbers_[id] = {.number = static_cast<uint32_t>(numbered_.size()),
+                    .member = member_count(),
+                    .first_row = member.first_row};
+    id_of_member_.push_back(id);
+  }
+  numbered_.push_back(&kept.whole);
+  id_of_.push_back(kept.whole.id);
 }
 
 void Registry::forget_initial(uint32_t init) {

@@ -4,7 +4,8 @@
 // number, which a commit gives: those registered since the commit before come next, by name. Names
 // are all that ranks must have alike for that, so numbers take no message; whether they are alike
 // is what the commit finds out. Everything inside a group, and on the wire, goes by number; ids are
-// translated where a call comes in and where a caller is told of a variable.
+// translated where a call comes in and where a caller is told of a variable. Fused tables
+// (fused_tables.h) have one number, and each has a place among the rows of all.
 //
 // Variables stay where they are. Engine's owner only.
 #ifndef PARALLAX_VARIABLE_REGISTRY_H_
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "variable/fused_tables.h"
 #include "variable/variable.h"
 
 namespace parallax {
@@ -36,15 +38,24 @@ class Registry {
   // PARALLAX_NO_VARIABLE: none has it, as may be with a name that another rank tells.
   uint32_t id_named(std::string_view name) const;
   // A commit has numbered it.
-  bool has_number(uint32_t id) const { return number_of_[id] != PARALLAX_NO_VARIABLE; }
-  uint32_t number_of(uint32_t id) const { return number_of_[id]; }
+  bool has_number(uint32_t id) const { return numbers_[id].number != PARALLAX_NO_VARIABLE; }
+  uint32_t number_of(uint32_t id) const { return numbers_[id].number; }
+  // Of fused tables: which of all of them it is, kNotFused: none; and where its rows begin.
+  uint32_t member_of(uint32_t id) const { return numbers_[id].member; }
+  uint64_t first_row_of(uint32_t id) const { return numbers_[id].first_row; }
+  uint32_t member_count() const { return static_cast<uint32_t>(id_of_member_.size()); }
+  uint32_t id_of_member(uint32_t member) const { return id_of_member_[member]; }
+  static constexpr uint32_t kNotFused = UINT32_MAX;
 
   // ---- by number
   // Numbers those that have none.
   void number_new();
+  // As they are registered, what it numbered last, by name.
+  std::span<const Variable* const> newest_registered() const { return newest_registered_; }
   std::span<const Variable* const> numbered() const { return numbered_; }
   // Of those, what number_new() added last.
   std::span<const Variable* const> newest() const { return numbered().subspan(newest_first_); }
+  // The first one's, of fused tables.
   uint32_t id_of(uint32_t number) const { return id_of_[number]; }
   // The buffers that variables with such initial values came with are the caller's again.
   void forget_initial(uint32_t init);
@@ -52,11 +63,22 @@ class Registry {
   void set_direct(uint32_t number) { variables_[id_of_[number]].direct = true; }
 
  private:
+  struct Number {
+    uint32_t number = PARALLAX_NO_VARIABLE;
+    uint32_t member = kNotFused;
+    uint64_t first_row = 0;
+  };
+  void number_fused(FusedTables set);
+
   std::deque<Variable> variables_;                             // by id
   std::unordered_map<std::string_view, uint32_t> id_of_name_;  // of names that lie in variables_
-  std::vector<uint32_t> number_of_;                            // by id
+  std::vector<Number> numbers_;                                // by id
+
   std::vector<const Variable*> numbered_;
-  std::vector<uint32_t> id_of_;  // by number
+  std::vector<uint32_t> id_of_;         // by number
+  std::vector<uint32_t> id_of_member_;  // by member
+  std::deque<FusedTables> fused_;
+  std::vector<const Variable*> newest_registered_;
   size_t newest_first_ = 0;
 };
 

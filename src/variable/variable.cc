@@ -341,7 +341,8 @@ std::vector<Field> fields_of(const Variable& variable) {
       {"l2_shrinkage", wide(variable.penalties.l2_shrinkage), FieldKind::kDouble},
       {"beta", wide(variable.penalties.beta), FieldKind::kDouble},
       {"state_elements[0]", variable.own_rule.state_elements[0]},
-      {"state_elements[1]", variable.own_rule.state_elements[1]}};
+      {"state_elements[1]", variable.own_rule.state_elements[1]},
+      {"fuse_tables", variable.fuse_tables}};
 }
 
 void append_number(std::string* out, uint64_t value) {
@@ -439,6 +440,16 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                .priority = in.priority};
   PARALLAX_RETURN_IF_ERROR(check_pin(*variable, variable->pin));
   return check_place(in, name, &variable->place);
+}
+
+std::string encode_kind(const Variable& variable) {
+  Variable kind = variable;
+  kind.rows = kind.rows_max = kind.init_seed = 0;
+  kind.init = PARALLAX_INIT_CONSTANT;
+  kind.init_low = kind.init_high = kind.init_mean = kind.init_std = 0;
+  std::string out;
+  for (const Field& field : fields_of(kind)) append_number(&out, field.value);
+  return out;
 }
 
 std::string encode_registry(std::span<const Variable* const> variables) {

@@ -33,6 +33,8 @@ struct Pin {
   bool given() const { return placement != 0 || method != 0; }
 };
 
+struct FusedMember;
+
 struct Variable {
   uint32_t id = 0;  // its caller's
   std::string name;
@@ -76,6 +78,10 @@ struct Variable {
   int32_t priority = 0;  // this rank's: the higher goes first
   // Agreed at commit: its slices stay on their devices, which sum them among themselves.
   bool direct = false;
+  // By the setting: it may be one of several that go as one (fused_tables.h).
+  bool fuse_tables = false;
+  // That it is in place of; they outlive it. Empty: of none.
+  std::span<const FusedMember> fused = {};
 
   bool managed() const { return rule != PARALLAX_RULE_NONE; }
   bool ids_declared() const { return rows_max > 0; }
@@ -104,6 +110,10 @@ struct Variable {
 
 // Checks one registration (all fields but the uniqueness of the name) and copies it.
 Status make_variable(const parallax_variable_t& description, Variable* variable);
+
+// What ranks compare of a variable, but for its name, how many rows it has and what they begin with,
+// as bytes that tell kinds of variables apart.
+std::string encode_kind(const Variable& variable);
 
 // Variables by name, ascending, as bytes to be compared across ranks.
 std::string encode_registry(std::span<const Variable* const> variables);

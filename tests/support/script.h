@@ -30,6 +30,8 @@ struct ScriptOptions {
   bool pipelined = false;         // a step is posted while the one before ends
   uint32_t density_percent = 40;  // of rows_max that a slice has at most
   IdSets id_sets = IdSets::kDrawn;
+  // Of steps of a rank that is there: it pushes all that is managed in one call.
+  uint32_t whole_percent = 0;
 };
 
 class Script {
@@ -84,6 +86,7 @@ class Script {
                             std::deque<std::vector<int32_t>>* narrow, Numbers* values,
                             bool dense = false);
   void draw_contributions(Played* step);
+  bool is_whole(const Played& step, uint32_t rank) const;
   std::vector<int64_t> draw_ids(uint32_t variable, uint64_t count);
   std::string post(Played* step, bool read_all);
   std::string post_rank(Played* step, uint32_t rank, bool read_all);

@@ -81,7 +81,7 @@ TEST(CoalescedIds, TheyMakeTheBlockOfTheWhole) {
       if (random.chance(50)) slice.count = static_cast<uint32_t>(random.below(ids.size() + 1));
       ASSERT_TRUE(found.has(slice)) << "seed " << seed;
       whole.coalescer.coalesce(partition, slice, {}, group_of, whole.block.data());
-      made.coalescer.coalesce_found(found, slice, group_of, made.block.data());
+      made.coalescer.coalesce_found(found, {&slice, 1}, group_of, made.block.data());
       ASSERT_EQ(made.coalescer.item_count(), whole.coalescer.item_count()) << "seed " << seed;
       const uint64_t block =
           RowCoalescer::block_bytes(made.coalescer.item_count(), made.width * sizeof(float));
@@ -99,6 +99,73 @@ TEST(CoalescedIds, TheyMakeTheBlockOfTheWhole) {
       int64_t& other = ids[random.below(ids.size())];
       other = other == kPaddingId ? 0 : random.chance(50) ? kPaddingId : other + 1;
       EXPECT_FALSE(found.has(slice)) << "one is another, where they lay; seed " << seed;
+    }
+  }
+}
+
+// Given slices of tables whose rows lie one behind the other, expect each to be found among its
+// own, and what comes of them, and of a push of them, to be that of one slice of all their rows.
+TEST(CoalescedIds, SlicesApartAreThoseOfOneTable) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SeededRandom random(seed);
+    const uint64_t tables = 1 + random.below(12), rows = 1 + random.below(60);
+    const uint32_t width = draw_width(random);
+    const Partition partition(tables * rows, width, true, SlotMap::of_ranks(5, kSlotsPerOwner), 0);
+    const uint64_t rows_max = tables * (1 + random.below(40));
+    RowScratch scratch;
+    ASSERT_TRUE(scratch.reserve(rows_max).ok());
+    const RowCoalescerOptions options = {.row_elements = width, .scratch = lend(random, &scratch)};
+    Coalescing<> whole(partition, rows_max, options), made(partition, rows_max, options);
+    OfIdsAlone alone(rows_max, lend(random, &scratch));
+    CoalescedIds& found = alone.coalescer;
+    for (int round = 0; round < 3; ++round) {
+      std::vector<int64_t> all;
+      std::vector<std::vector<int64_t>> ids(tables);
+      std::vector<std::vector<int32_t>> narrow(tables);
+      for (uint64_t table = 0; table < tables; ++table) {
+        ids[table] = draw_ids(random, rows_max / tables, rows);
+        narrow[table].assign(ids[table].begin(), ids[table].end());
+        for (const int64_t id : ids[table]) {
+          all.push_back(id == kPaddingId ? id : id + static_cast<int64_t>(table * rows));
+        }
+      }
+      std::vector<float> values(all.size() * width);
+      for (float& value : values) value = static_cast<float>(random.unit() - 0.5);
+      found.begin(all.size(), true, true);
+      std::vector<RowSlice> parts;
+      uint32_t before = 0;
+      for (uint64_t table = 0; table < tables; ++table) {
+        const auto first = static_cast<uint32_t>(table * rows);
+        RowIds of_table = {.wide = ids[table].data(), .first = first};
+        if (random.chance(50)) of_table = {.narrow = narrow[table].data(), .first = first};
+        const auto count = static_cast<uint32_t>(ids[table].size());
+        found.add_ids(partition, of_table, count, before);
+        parts.push_back({.ids = of_table,
+                         .count = count,
+                         .values = {reinterpret_cast<const std::byte*>(&values[before * width])}});
+        before += count;
+      }
+      expect_found(found, partition, all);
+      ASSERT_TRUE(found.has(parts)) << "seed " << seed;
+      const RowSlice slice = slice_of(all, values);
+      whole.coalescer.coalesce(partition, slice, {}, group_of, whole.block.data());
+      const uint64_t block =
+          RowCoalescer::block_bytes(whole.coalescer.item_count(), width * sizeof(float));
+      for (const bool are_there : {true, false}) {
+        if (are_there) {
+          made.coalescer.coalesce_found(found, parts, group_of, made.block.data());
+        } else {
+          made.coalescer.coalesce_parts(partition, parts, group_of, made.block.data());
+        }
+        ASSERT_EQ(made.coalescer.item_count(), whole.coalescer.item_count()) << "seed " << seed;
+        ASSERT_EQ(std::memcmp(made.block.data(), whole.block.data(), block), 0) << "seed " << seed;
+      }
+      // One of them is of another row, or of another table.
+      if (parts.back().count == 0) continue;
+      parts.back().ids.first += 1;
+      const bool padding = std::all_of(ids.back().begin(), ids.back().end(),
+                                       [](int64_t id) { return id == kPaddingId; });
+      EXPECT_EQ(found.has(parts), padding) << "seed " << seed;
     }
   }
 }

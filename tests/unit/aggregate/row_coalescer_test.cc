@@ -250,7 +250,8 @@ TEST(RowCoalescer, RowsOfAnyWidthAreThoseOfOneAdditionAtATime) {
         for (const bool are_there : {false, true}) {
           Coalescing<> made(partition, ids.size(), {.row_elements = width});
           if (are_there) {
-            made.coalescer.coalesce_found(alone.coalescer, slice, group_of, made.block.data());
+            made.coalescer.coalesce_found(alone.coalescer, {&slice, 1}, group_of,
+                                          made.block.data());
           } else {
             made.coalescer.coalesce(partition, slice, {}, group_of, made.block.data());
           }

@@ -54,6 +54,41 @@ TEST(RowIndex, SlotsAreCountedUpAsAMapDoes) {
   }
 }
 
+// Given parts of which none has a row key of another, as far as it is told, expect each to find its
+// own alone, and slots to go on; near the greatest number of a slot, too.
+TEST(RowIndex, APartFindsItsOwn) {
+  LaidOut few(14), many(900);
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    SeededRandom random(seed);
+    const bool is_few = seed % 5 == 0;
+    const uint32_t slots = is_few ? 14 : 900;
+    RowIndex& index = is_few ? few.index : many.index;
+    index.clear_for(1 + random.below(slots));
+    uint32_t before = 0;
+    while (before < slots) {
+      const auto bound = static_cast<uint32_t>(1 + random.below(slots - before));
+      index.begin_part(bound);
+      std::map<uint32_t, uint32_t> naive;
+      const uint64_t span = 2 * bound;
+      for (uint32_t i = 0; i < 2 * bound && naive.size() < bound; ++i) {
+        const std::array row_keys = {static_cast<uint32_t>(random.below(span))};
+        std::array<uint32_t, 1> found = {};
+        ASSERT_TRUE(index.find_or_insert_each(row_keys.data(), 1, found.data()));
+        const auto slot = static_cast<uint32_t>(before + naive.size());
+        ASSERT_EQ(found[0], naive.try_emplace(row_keys[0], slot).first->second) << "seed " << seed;
+        ASSERT_EQ(index.size(), before + naive.size());
+      }
+      for (uint32_t row_key = 0; row_key < span; ++row_key) {
+        const auto known = naive.find(row_key);
+        ASSERT_EQ(index.find(row_key), known == naive.end() ? kNoSlot : known->second);
+      }
+      before += static_cast<uint32_t>(naive.size());
+    }
+    index.clear();
+    ASSERT_EQ(index.find(0), kNoSlot);
+  }
+}
+
 // Given some row keys at a time, in an index that is cleared for as many slots as they need or for
 // more, expect the slots that a map counts up to; and one more distinct row key to be refused.
 TEST(RowIndex, SomeAtATimeAreCountedAlike) {

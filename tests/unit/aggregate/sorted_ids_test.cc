@@ -106,7 +106,7 @@ TEST(SortedIds, MakeTheBlockOfAnIndex) {
       alone.coalescer.add_ids(many.partition, slice.ids, of, 0);
       ASSERT_TRUE(alone.coalescer.has(slice));
       ASSERT_TRUE(alone.coalescer.padded());
-      made.coalescer.coalesce_found(alone.coalescer, slice, group_of, made.block.data());
+      made.coalescer.coalesce_found(alone.coalescer, {&slice, 1}, group_of, made.block.data());
       expect_alike(made, right);
     }
     // And rows that stay where they are.
