@@ -75,18 +75,38 @@ class RowCoalescer final : public RowGroups {
     if (more.count > 0) insert(partition, more);
     place_items(block, count_, group_of_row_key, NumberOfUnique());
   }
-  // The same of several, of which none has an id of another.
-  template <typename GroupOf>
-  void coalesce_parts(const Partition& partition, std::span<const RowSlice> parts,
-                      GroupOf group_of_row_key, std::byte* block) {
-    uint64_t tokens = 0;
-    for (const RowSlice& part : parts) tokens += part.count;
-    begin_rows(tokens);
+
+  // The same of slices of several tables whose rows lie one behind the other, those of one
+  // together: none has an id of another's. They may come in several calls: begin_parts(), then
+  // add_parts() of those of some tables at a time, and end_parts().
+  void begin_parts(std::byte* block) {
+    clear();
+    part_first_ = 0;
     rows_ = block;
-    for (const RowSlice& part : parts) {
-      index_in_use_->begin_part(part.count);
-      insert(partition, part);
+  }
+  void add_parts(const Partition& partition, std::span<const RowSlice> parts) {
+    std::byte* const block = rows_;
+    const size_t row_bytes = sum_elements_ * bytes_of_sum(options_.sum);
+    for (size_t first = 0, end = 0; first < parts.size(); first = end) {
+      uint64_t tokens = 0;
+      for (; end < parts.size() && parts[end].ids.first == parts[first].ids.first; ++end) {
+        tokens += parts[end].count;
+      }
+      // By an index for them alone, which is near, and whatever else the scratch is used for
+      // between two calls.
+      begin_rows(tokens, true);
+      unique_row_keys_ += part_first_;
+      rows_ = block + part_first_ * row_bytes;
+      for (size_t part = first; part < end; ++part) insert(partition, parts[part]);
+      part_first_ += count_;
     }
+    rows_ = block;
+  }
+  template <typename GroupOf>
+  void end_parts(GroupOf group_of_row_key) {
+    std::byte* const block = rows_;
+    clear();
+    count_ = part_first_;
     place_items(block, count_, group_of_row_key, NumberOfUnique());
   }
 
@@ -328,10 +348,10 @@ class RowCoalescer final : public RowGroups {
   }
 
   // begin() of a slice with its rows.
-  void begin_rows(uint64_t tokens) {
+  void begin_rows(uint64_t tokens, bool keeps_row_keys = false) {
     begin(tokens);
     if (index_in_use_ == &index_) return;
-    unique_row_keys_ = options_.scratch->first_numbers();
+    if (!keeps_row_keys) unique_row_keys_ = options_.scratch->first_numbers();
     groups_ = options_.scratch->second_numbers();
   }
 
@@ -429,6 +449,7 @@ class RowCoalescer final : public RowGroups {
   // ones; and uniques.
   std::span<uint32_t> slots_;
   uint32_t begun_ = 0, ready_ = 0;
+  uint32_t part_first_ = 0;  // distinct rows of the parts before
 };
 
 }  // namespace parallax

@@ -115,7 +115,7 @@ class RowGroups {
   template <typename Visit>
   static void with_ids(const RowIds& ids, const Visit& visit) {
     if (ids.wide == nullptr && ids.narrow == nullptr) {
-      visit(EveryRow());
+      visit(EveryRow{ids.first});
     } else if (ids.first != 0) {
       ids.wide != nullptr ? visit(Shifted<int64_t>{ids.wide, ids.first})
                           : visit(Shifted<int32_t>{ids.narrow, ids.first});
@@ -140,7 +140,8 @@ class RowGroups {
 
  private:
   struct EveryRow {
-    int64_t operator[](uint32_t i) const { return i; }
+    int64_t first;
+    int64_t operator[](uint32_t i) const { return first + i; }
   };
   template <typename Id>
   struct Shifted {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/prefetch.h"
@@ -155,7 +156,7 @@ void HostRows::lay_out(Arena& arena) {
 void HostRows::open(uint64_t step) {
   StepBuffer& buffer = step_buffer(step);
   buffer.step = step;
-  buffer.in_place = buffer.held = false;
+  buffer.in_place = buffer.held = buffer.in_parts = false;
   buffer.arrival = {};
   each_sum(buffer, [step](ColumnSum& sum) { sum.open(step); });
 }
@@ -181,6 +182,8 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
     return;
   }
   StepBuffer& buffer = step_buffer(step);
+  buffer.pending = pending;
+  if (slice.which_parts > Contribution::Parts::kAll) return add_parts(buffer, slice);
   buffer.first = slice.rows;
   buffer.more = slice.more;
   buffer.parts = slice.parts;
@@ -189,7 +192,6 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   const bool found = slice.coalesced != nullptr && slice.more.count == 0 && compute_.at_once() &&
                      slice.coalesced->has(buffer.all());
   buffer.found = found ? slice.coalesced : nullptr;
-  buffer.pending = pending;
   buffer.coalescing = true;
   ++*pending;  // of the compute job, or all of them
   buffer.job.context = &buffer;
@@ -222,6 +224,18 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   --*pending;
 }
 
+// They are read at once, so that nothing is borrowed.
+void HostRows::add_parts(StepBuffer& buffer, const Contribution& slice) {
+  PARALLAX_CHECK(compute_.at_once());
+  if (!std::exchange(buffer.in_parts, true)) coalescer_.begin_parts(buffer.block.data());
+  coalescer_.add_parts(partition_, slice.parts);
+  if (slice.which_parts != Contribution::Parts::kLast) return;
+  coalescer_.end_parts(row_columns_);
+  buffer.first = {};
+  ++*buffer.pending;
+  give_rows(buffer);
+}
+
 // A job, or what is not left to one.
 void HostRows::coalesce(StepBuffer& buffer) {
   std::byte* const block = buffer.block.data();
@@ -232,7 +246,9 @@ void HostRows::coalesce(StepBuffer& buffer) {
   } else if (buffer.found != nullptr) {
     coalescer_.coalesce_found(*buffer.found, buffer.all(), row_columns_, block);
   } else if (!buffer.parts.empty()) {
-    coalescer_.coalesce_parts(partition_, buffer.parts, row_columns_, block);
+    coalescer_.begin_parts(block);
+    coalescer_.add_parts(partition_, buffer.parts);
+    coalescer_.end_parts(row_columns_);
   } else {
     coalescer_.coalesce(partition_, buffer.first, buffer.more, row_columns_, block);
   }

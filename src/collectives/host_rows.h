@@ -67,6 +67,10 @@ class HostRows final : private LentReader {
 
   void lay_out(Arena& arena);
   void open(uint64_t step);
+  // What is left to jobs has to be all there.
+  Exchange::TakesParts takes_parts() const {
+    return compute_.at_once() ? Exchange::TakesParts::kInSeveral : Exchange::TakesParts::kInOneCall;
+  }
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending);
   // As Exchange has them.
   void prefetch(uint64_t step) const;
@@ -124,7 +128,8 @@ class HostRows final : private LentReader {
     std::span<StagedNote> notes;  // by column: to its leader, of another rank
     ComputeJob job;
     RowSlice first, more;
-    std::span<const RowSlice> parts;      // in place of these
+    std::span<const RowSlice> parts;      // in place of these, where they are all
+    bool in_parts = false;                // some have come
     DistinctRows distinct;                // likewise
     const CoalescedIds* found = nullptr;  // has the ids of the slice, and is read by a job at once
     Arrival arrival;
@@ -148,6 +153,7 @@ class HostRows final : private LentReader {
   void add_arrived(StepBuffer& buffer);
   void end_arrived(StepBuffer& buffer);
   Turn join_ready(StepBuffer& buffer, uint64_t* left_bytes);
+  void add_parts(StepBuffer& buffer, const Contribution& slice);
   void coalesce(StepBuffer& buffer);
   void give_rows(StepBuffer& buffer);
   void end_alone(StepBuffer& buffer);

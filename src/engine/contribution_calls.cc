@@ -25,6 +25,27 @@ RowSlice rows_of(const PullSlice& slice) {
   return {slice.ids, slice.count, {slice.values, slice.dtype}};
 }
 
+// Of fused tables. What takes micro-batches is summed first: a table may come again.
+Exchange::TakesParts takes_parts(const VariableRuntime& runtime, uint64_t step) {
+  if (runtime.variable->fused.empty() || runtime.variable->accumulate) {
+    return Exchange::TakesParts::kNone;
+  }
+  return runtime.exchange_at(step).takes_parts();
+}
+
+Contribution::Parts parts_of(SliceWay way) {
+  switch (way) {
+    case SliceWay::kAllParts:
+      return Contribution::Parts::kAll;
+    case SliceWay::kSomeParts:
+      return Contribution::Parts::kSome;
+    case SliceWay::kLastParts:
+      return Contribution::Parts::kLast;
+    default:
+      return Contribution::Parts::kNone;
+  }
+}
+
 }  // namespace
 
 // ---- the call
@@ -64,7 +85,7 @@ Status ContributionCalls::check(std::span<const parallax_slice_t> slices, size_t
   const Contributed earlier = pipeline_.state(step).contributed[number];
   PARALLAX_RETURN_IF_ERROR(checks_.check_finite(slice, call));
   if (checks_.member_of(slice) != Registry::kNotFused) {
-    fused_.add(number, at, !ties_.tied(at) && slice.more == 0);
+    fused_.add(number, at);
     return {};
   }
   // The first slice of a step always fits; a later one may bring rows that are new.
@@ -87,15 +108,18 @@ bool ContributionCalls::is_pair(std::span<const parallax_slice_t> slices, size_t
   return first.every_row && !second.every_row && first.dtype == second.dtype;
 }
 
-// Which fused tables go out as the call has them, and whether what it has of others fits their sum.
+// Which fused tables go out as the call has them, and whether what it has of others fits their sum:
+// of tables that take micro-batches, and where an exchange takes no such parts.
 Status ContributionCalls::check_fused(std::span<const parallax_slice_t> slices, uint64_t step,
                                       const char* call) {
   for (FusedSlices::Set& set : fused_.all()) {
     const VariableRuntime& runtime = group_.runtime(set.number);
-    set.whole = set.alone && set.count == runtime.variable->fused.size() &&
-                pipeline_.state(step).contributed[set.number] == Contributed::kNothing &&
-                runtime.exchange_at(step).takes_parts();
-    if (!set.whole) PARALLAX_RETURN_IF_ERROR(check_sum(slices, set.first, step, call));
+    const Exchange::TakesParts takes = takes_parts(runtime, step);
+    // Each table is there, since none comes twice.
+    const bool in_one_call = !ties_.any() && set.count == runtime.variable->fused.size();
+    set.as_parts = takes == Exchange::TakesParts::kInSeveral ||
+                   (takes == Exchange::TakesParts::kInOneCall && in_one_call);
+    if (!set.as_parts) PARALLAX_RETURN_IF_ERROR(check_sum(slices, set.first, step, call));
   }
   return {};
 }
@@ -242,21 +266,25 @@ SliceWay ContributionCalls::take_fused(size_t at, const PullSlice& slice, StepSt
   uint32_t& given = state.members_given[slice.variable];
   if (!slice.more && std::exchange(state.given_members[slice.member], 1) == 0) ++given;
   Contributed& contributed = state.contributed[slice.variable];
-  if (set.whole) {
-    contributed = Contributed::kAll;
-    return at == set.first ? SliceWay::kInParts : SliceWay::kWithAnother;
-  }
-  StepSum& sum = *runtime.sums[pipeline_.window().calls_slot(state.step)];
-  if (contributed == Contributed::kNothing) {
-    sum.clear(state.step);
+  const bool first = contributed == Contributed::kNothing;
+  if (first) {
     contributed = Contributed::kPart;
     ++state.parts_left;
   }
-  sum.add_rows(rows_of(slice));
-  if (at != set.last || given < runtime.variable->fused.size()) return SliceWay::kToSum;
-  contributed = Contributed::kAll;
-  --state.parts_left;
-  return SliceWay::kInSum;
+  if (!set.as_parts) {
+    StepSum& sum = *runtime.sums[pipeline_.window().calls_slot(state.step)];
+    if (first) sum.clear(state.step);
+    sum.add_rows(rows_of(slice));
+  }
+  if (at != set.last) return set.as_parts ? SliceWay::kWithAnother : SliceWay::kToSum;
+  const bool all = given == runtime.variable->fused.size();
+  if (all) {
+    contributed = Contributed::kAll;
+    --state.parts_left;
+  }
+  if (!set.as_parts) return all ? SliceWay::kInSum : SliceWay::kToSum;
+  if (!all) return SliceWay::kSomeParts;
+  return set.count == given && !ties_.any() ? SliceWay::kAllParts : SliceWay::kLastParts;
 }
 
 // ---- contributing
@@ -388,8 +416,9 @@ bool ContributionCalls::contribute(Request& request, const PullSlice& slice, con
     if (slice.arriving != nullptr) contribution.lasting = false;
     // Else what is there is not the result yet.
     if (placed && !runtime.variable->counts_contributors()) contribution.leaving = slice.leaving;
-  } else if (slice.way == SliceWay::kInParts) {
-    contribution.parts = parts_from(slice, request);
+  } else if (parts_of(slice.way) != Contribution::Parts::kNone) {
+    contribution.parts = parts_until(slice, request);
+    contribution.which_parts = parts_of(slice.way);
     contribution.coalesced = group_.pulls().pulled_ids(slice.variable);
   } else {
     contribution.rows = rows_of(slice);
@@ -410,14 +439,24 @@ bool ContributionCalls::contribute(Request& request, const PullSlice& slice, con
   return contribution.may_stay && exchange.holds(request.step);
 }
 
-// The slices of its variable, from the first on.
-std::span<const RowSlice> ContributionCalls::parts_from(const PullSlice& first, Request& request) {
-  const size_t before = request.parts.size();
-  const PullSlice* const end = request.slices.data() + request.slices.size();
-  for (const PullSlice* each = &first; each != end; ++each) {
-    if (each->variable == first.variable) request.parts.push_back(rows_of(*each));
+// The slices of its variable, up to the last; those of a table behind each other.
+std::span<const RowSlice> ContributionCalls::parts_until(const PullSlice& last, Request& request) {
+  std::vector<RowSlice>& parts = request.parts;
+  const auto before = static_cast<std::ptrdiff_t>(parts.size());
+  for (const PullSlice& each : std::span(std::as_const(request.slices).data(), &last + 1)) {
+    if (each.variable == last.variable) parts.push_back(rows_of(each));
   }
-  return std::span(request.parts).subspan(before);
+  const auto first = parts.begin() + before;
+  if (last.way != SliceWay::kAllParts) {
+    // Stable, and in place.
+    for (auto each = first; each != parts.end(); ++each) {
+      const auto place = std::upper_bound(
+          first, each, *each,
+          [](const RowSlice& a, const RowSlice& b) { return a.ids.first < b.ids.first; });
+      std::rotate(place, each, each + 1);
+    }
+  }
+  return std::span(parts).subspan(static_cast<size_t>(before));
 }
 
 void ContributionCalls::contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
@@ -443,7 +482,14 @@ void ContributionCalls::end(uint64_t step) {
   for (uint32_t variable = 0; variable < group_.size(); ++variable) {
     if (state.contributed[variable] != Contributed::kPart) continue;
     state.contributed[variable] = Contributed::kAll;
-    contribute_sum(variable, step, {}, &state.sums_pending);
+    const VariableRuntime& runtime = group_.runtime(variable);
+    if (takes_parts(runtime, step) == Exchange::TakesParts::kInSeveral) {
+      // Those that have come were all.
+      runtime.exchange_at(step).contribute(step, {.which_parts = Contribution::Parts::kLast},
+                                           &state.sums_pending);
+    } else {
+      contribute_sum(variable, step, {}, &state.sums_pending);
+    }
   }
 }
 

@@ -6,8 +6,8 @@
 // A call of several is added to the variable's step sum when it is made; with the last one, or when
 // the step ends without it, that sum is contributed. So are several slices of one variable in one
 // call (tied use), but for a dense one and one of rows behind it, which the exchange sums for
-// itself. Of fused tables all slices of a step go out as they are where they come in one call, each
-// table once; else they are added to the sum of all until the last is given, or the step ends.
+// itself. Slices of fused tables go to their exchange as they come, as parts of one contribution,
+// which is given once each table has come, or the step ends.
 // Engine's owner only; nothing blocks.
 #ifndef PARALLAX_ENGINE_CONTRIBUTION_CALLS_H_
 #define PARALLAX_ENGINE_CONTRIBUTION_CALLS_H_
@@ -119,7 +119,7 @@ class ContributionCalls {
   };
   bool contribute(Request& request, const PullSlice& slice, const Around& around,
                   uint32_t* pending);
-  static std::span<const RowSlice> parts_from(const PullSlice& first, Request& request);
+  static std::span<const RowSlice> parts_until(const PullSlice& last, Request& request);
   void ask_for_next(const Request& request, size_t at) const;
   uint64_t bytes_of(const PullSlice& slice) const;
   ByteRange elements_of(const PullSlice& slice) const;

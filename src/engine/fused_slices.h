@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // FusedSlices: of a call, which of its slices are of the same fused tables (fused_tables.h), and
-// whether they are all that these give in the step: then they go out as they are. A note of
-// ContributionCalls; a call allocates nothing.
+// how they go out. A note of ContributionCalls; a call allocates nothing.
 #ifndef PARALLAX_ENGINE_FUSED_SLICES_H_
 #define PARALLAX_ENGINE_FUSED_SLICES_H_
 
@@ -17,8 +16,7 @@ class FusedSlices {
     uint32_t number = 0;  // of the tables
     uint32_t count = 0;   // slices
     size_t first = 0, last = 0;
-    bool alone = true;   // each is the one slice of its table in the step, as far as is known
-    bool whole = false;  // and there is one of every table
+    bool as_parts = false;  // else they are added to this rank's sum of the step
   };
 
   void reserve(size_t sets_max) {
@@ -27,7 +25,7 @@ class FusedSlices {
   }
   void clear() { sets_.clear(); }
   // The next slice of the call that is of any.
-  void add(uint32_t number, size_t slice, bool alone) {
+  void add(uint32_t number, size_t slice) {
     if (number >= set_of_.size()) set_of_.resize(number + 1);  // grows with what was registered
     if (!has(number)) {
       set_of_[number] = static_cast<uint32_t>(sets_.size());
@@ -36,7 +34,6 @@ class FusedSlices {
     Set& set = of(number);
     ++set.count;
     set.last = slice;
-    set.alone = set.alone && alone;
   }
   Set& of(uint32_t number) { return sets_[set_of_[number]]; }
   std::vector<Set>& all() { return sets_; }

@@ -108,11 +108,11 @@ namespace {
 
 // What is asked of the owners for a slice of an evaluation: its ids, or all rows.
 RowsCall call_of(const PullSlice& slice, uint64_t rows) {
-  RowsCall call = {
-      .variable = slice.variable, .parts = {slice.values}, .dtype = slice.dtype, .ids = slice.ids};
-  const bool by_id = slice.ids.wide != nullptr || slice.ids.narrow != nullptr;
-  call.row_count = by_id ? slice.count : rows;
-  return call;
+  return {.variable = slice.variable,
+          .row_count = rows,
+          .parts = {slice.values},
+          .dtype = slice.dtype,
+          .ids = slice.ids};
 }
 
 }  // namespace

@@ -97,15 +97,16 @@ Status SliceChecks::look_for_nonfinite(const parallax_slice_t& given, const char
   });
   if (wrong == row_count * width) return {};
   const uint64_t row = wrong / width;
-  const bool by_id = rows && !slice.every_row;
+  const bool by_id = given.form == PARALLAX_FORM_ROWS;
+  const int64_t row_id = RowIds{given.ids, given.ids_i32}.at(row);  // the caller's
   return invalid(std::string(call) + ": variable '" + variable.name + "', row " +
                  std::to_string(row) +
-                 (by_id ? " of the slice (id " + std::to_string(slice.ids.at(row)) + ")" : "") +
+                 (by_id ? " of the slice (id " + std::to_string(row_id) + ")" : "") +
                  ", column " + std::to_string(wrong % width) +
                  ": the gradient is infinite or NaN, which the variable refuses "
                  "(refuse_nonfinite); nothing was given")
       .about_variable(id)
-      .about_row(by_id ? slice.ids.at(row) : static_cast<int64_t>(row))
+      .about_row(by_id ? row_id : static_cast<int64_t>(row))
       .about_field("values");
 }
 
@@ -287,10 +288,12 @@ PullSlice SliceChecks::slice_of(const parallax_slice_t& slice) const {
       .into = static_cast<std::byte*>(slice.into != nullptr ? slice.into : slice.values),
       .dtype = dtype_of_slice(slice),
       .every_row = every_row};
-  if (slice.form == PARALLAX_FORM_ROWS) {
-    copy.member = registry_.member_of(slice.variable);
-    copy.ids = {slice.ids, slice.ids_i32,
-                static_cast<uint32_t>(registry_.first_row_of(slice.variable))};
+  if (slice.form == PARALLAX_FORM_ROWS) copy.ids = {slice.ids, slice.ids_i32};
+  copy.member = registry_.member_of(slice.variable);
+  if (copy.member != Registry::kNotFused) {
+    copy.ids.first = static_cast<uint32_t>(registry_.first_row_of(slice.variable));
+    // Of its own, which are not all that there are.
+    copy.every_row = false;
   }
   // StagedSlices has put it there.
   if (variable.direct)

@@ -38,10 +38,14 @@ struct ArrivingElements;
 // How a slice of a push or a reduce goes out.
 enum class SliceWay : uint8_t {
   kItself,
-  kInSum,       // in this rank's sum of the step, which goes out for it
-  kInTiedSum,   // the same, for several slices of the call: the first of them
-  kWithRows,    // every row, and with it those of the next slice of the variable
-  kInParts,     // with the other slices of the call that are of the same fused tables, which are all
+  kInSum,      // in this rank's sum of the step, which goes out for it
+  kInTiedSum,  // the same, for several slices of the call: the first of them
+  kWithRows,   // every row, and with it those of the next slice of the variable
+  // With the other slices of the call that are of the same fused tables: these are all, and there
+  // are no others; or some, others follow; or the last.
+  kAllParts,
+  kSomeParts,
+  kLastParts,
   kToSum,       // was added to this rank's sum of the step, and does not go out yet
   kWithAnother  // with an earlier slice of the call
 };

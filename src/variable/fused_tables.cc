@@ -47,6 +47,9 @@ uint64_t slice_bytes(const Variable& variable) {
   return variable.rows_max * variable.row_elements * bytes_of_sum(variable.sum_type());
 }
 
+// As a dense slice.
+bool may_be_given_whole(const Variable& variable) { return variable.rows_max >= variable.rows; }
+
 FusedTables make_whole(std::span<const Variable* const> variables) {
   FusedTables made;
   made.whole = *variables.front();
@@ -88,8 +91,8 @@ void cut(std::span<const Variable* const> kind, std::deque<FusedTables>* sets) {
 
 bool may_be_fused(const Variable& variable) {
   return variable.fuse_tables && variable.managed() && variable.rows_max > 0 &&
-         // Else it can be given whole, as a dense slice.
-         variable.rows_max < variable.rows && variable.rows <= INT32_MAX &&
+         (!may_be_given_whole(variable) || variable.rows <= kFusedWholeRowsMax) &&
+         variable.rows <= INT32_MAX &&
          !variable.traits().calls_back && !variable.traits().has_betas &&
          variable.rounding == PARALLAX_ROUNDING_NEAREST_EVEN &&
          variable.init <= PARALLAX_INIT_TRUNCATED_NORMAL &&
@@ -100,7 +103,10 @@ bool may_be_fused(const Variable& variable) {
 std::deque<FusedTables> fuse_tables(std::span<const Variable* const> variables) {
   std::map<std::string, std::vector<const Variable*>> kinds;
   for (const Variable* each : variables) {
-    if (may_be_fused(*each)) kinds[encode_kind(*each)].push_back(each);
+    if (!may_be_fused(*each)) continue;
+    // Which way is best goes by how many of their rows are touched.
+    const char* const density = may_be_given_whole(*each) ? "dense" : "sparse";
+    kinds[density + encode_kind(*each)].push_back(each);
   }
   std::deque<FusedTables> sets;
   for (auto& [kind, of_kind] : kinds) {

@@ -32,13 +32,15 @@ struct FusedTables {
 };
 
 // A table whose slice has more bytes of rows than one message fills needs no company.
-inline constexpr uint64_t kFusedSliceBytesMax = 64 * 1024;
+inline constexpr uint64_t kFusedSliceBytesMax = 128 * 1024;
+// A table that can be given whole, as a dense slice, goes as rows then: of no more than so many.
+inline constexpr uint64_t kFusedWholeRowsMax = 64;
 // Of fewer the whole is not worth what it takes from them: each could go out by itself as soon as
 // it is given.
-inline constexpr size_t kFusedMin = 8;
+inline constexpr size_t kFusedMin = 4;
 // Of slices of all members of a set: with more, what comes first could be on its way while what
 // comes last is summed.
-inline constexpr uint64_t kFusedSetBytesMax = uint64_t{1} << 20;
+inline constexpr uint64_t kFusedSetBytesMax = 640 * 1024;
 
 // Managed, with row ids, and small in a step; by a rule that counts no updates; and nothing is said
 // of where it lies or how it goes.

@@ -8,6 +8,7 @@
 
 #include "support/drawn_rates.h"
 #include "support/slot_maps.h"
+#include "variable/fused_tables.h"
 
 namespace parallax::simtest {
 namespace {
@@ -119,6 +120,33 @@ void draw_registrations(uint64_t seed, Scenario* scenario) {
   }
 }
 
+// Some jobs have several of one kind as well, which go as one.
+void draw_small_tables(uint64_t seed, Scenario* scenario) {
+  SeededRandom random = SeededRandom(seed).fork(84);
+  if (!random.chance(20)) return;
+  parallax_variable_t table = {};
+  table.size = sizeof table;
+  const uint64_t widths[] = {1, 3, 16};
+  table.row_elements = widths[random.below(3)];
+  table.tag = PARALLAX_SPARSE;
+  table.rule = random.chance(50) ? PARALLAX_RULE_SGD : PARALLAX_RULE_ADAGRAD;
+  table.reduction = static_cast<uint32_t>(random.below(3));
+  table.init = PARALLAX_INIT_UNIFORM;
+  table.init_low = -1;
+  table.init_high = 1;
+  if (scenario->rates_groups > 0) {
+    table.rates = static_cast<uint32_t>(random.below(scenario->rates_groups));
+  }
+  for (uint64_t i = kFusedMin + random.below(4); i > 0; --i) {
+    table.rows_max = 1 + random.below(12);
+    table.rows = table.rows_max + 1 + random.below(40);
+    table.init_seed = random.next();
+    scenario->variables.push_back(table);
+    scenario->names.push_back("v" + std::to_string(scenario->names.size()));
+    scenario->own_rules.push_back(false);
+  }
+}
+
 // Of rows that the framework holds: enough for a row of each rank in every array, so that some go
 // in many chunks and none is refused. Some are made dense.
 void draw_ceilings(uint64_t seed, Scenario* scenario) {
@@ -126,7 +154,7 @@ void draw_ceilings(uint64_t seed, Scenario* scenario) {
   const uint64_t world = scenario->world;
   for (parallax_variable_t& variable : scenario->variables) {
     if (variable.rule != PARALLAX_RULE_NONE || variable.rows_max == 0) continue;
-    const uint64_t bytes = world * (world + 16) * (4 * variable.row_elements + 40) + 8192;
+    const uint64_t bytes = world * (world + 16) * (4 * variable.row_elements + 40) + 12288;
     if (!random.chance(60)) continue;
     variable.exchange_bytes_max = bytes * (1 + random.below(2));
     if (random.chance(30)) variable.method = PARALLAX_METHOD_MADE_DENSE;
@@ -205,6 +233,7 @@ Scenario make_scenario(uint64_t seed, const ScenarioLimits& limits) {
   for (const parallax_variable_t& variable : scenario.variables) {
     scenario.own_rules.push_back(variable.rule != PARALLAX_RULE_NONE && own.chance(35));
   }
+  draw_small_tables(seed, &scenario);
   scenario.early = SeededRandom(seed).fork(81).chance(80);
   draw_ceilings(seed, &scenario);
   draw_domains(seed, &scenario);

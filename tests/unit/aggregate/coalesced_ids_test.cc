@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <span>
+#include <tuple>
 #include <vector>
 
 #include "base/seeded_random.h"
@@ -155,7 +158,14 @@ TEST(CoalescedIds, SlicesApartAreThoseOfOneTable) {
         if (are_there) {
           made.coalescer.coalesce_found(found, parts, group_of, made.block.data());
         } else {
-          made.coalescer.coalesce_parts(partition, parts, group_of, made.block.data());
+          // In two calls, between which others use the scratch.
+          const size_t some = random.below(parts.size() + 1);
+          made.coalescer.begin_parts(made.block.data());
+          made.coalescer.add_parts(partition, std::span(parts).first(some));
+          std::ignore = scratch.begin(nullptr, rows_max);
+          std::fill_n(scratch.first_numbers(), rows_max, 77u);
+          made.coalescer.add_parts(partition, std::span(parts).subspan(some));
+          made.coalescer.end_parts(group_of);
         }
         ASSERT_EQ(made.coalescer.item_count(), whole.coalescer.item_count()) << "seed " << seed;
         ASSERT_EQ(std::memcmp(made.block.data(), whole.block.data(), block), 0) << "seed " << seed;

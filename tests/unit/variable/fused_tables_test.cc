@@ -94,6 +94,7 @@ TEST(FusedTables, FewStayByThemselves) {
 TEST(FusedTables, KindsStayApart) {
   const std::function<void(Variable*)> changes[] = {
       [](Variable* table) { table->row_elements = 8; },
+      [](Variable* table) { table->rows = table->rows_max = kFusedWholeRowsMax; },
       [](Variable* table) { table->dtype = PARALLAX_BF16; },
       [](Variable* table) { table->rule = PARALLAX_RULE_ADAGRAD; },
       [](Variable* table) { table->reduction = PARALLAX_MEAN_ROW; },
@@ -121,7 +122,7 @@ TEST(FusedTables, SomeStayByThemselves) {
       [](Variable* table) { table->fuse_tables = false; },
       [](Variable* table) { table->rule = PARALLAX_RULE_NONE; },
       [](Variable* table) { table->rows_max = 0; },
-      [](Variable* table) { table->rows_max = table->rows; },
+      [](Variable* table) { table->rows = table->rows_max = kFusedWholeRowsMax + 1; },
       [](Variable* table) { table->rule = PARALLAX_RULE_ADAM; },
       [](Variable* table) { table->rule = PARALLAX_RULE_CALLBACK; },
       [](Variable* table) { table->rounding = PARALLAX_ROUNDING_STOCHASTIC; },
