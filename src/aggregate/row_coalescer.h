@@ -95,6 +95,8 @@ class RowCoalescer final : public RowGroups {
       // By an index for them alone, which is near, and whatever else the scratch is used for
       // between two calls.
       begin_rows(tokens, true);
+      PARALLAX_CHECK(part_first_ + std::min<uint64_t>(tokens, index_in_use_->slots_max()) <=
+                     rows_max_);
       unique_row_keys_ += part_first_;
       rows_ = block + part_first_ * row_bytes;
       for (size_t part = first; part < end; ++part) insert(partition, parts[part]);

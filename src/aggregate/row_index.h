@@ -61,7 +61,7 @@ class RowIndex {
     }
   }
   // Another part begins, of so many slots behind those that there are. With these they are no more
-  // than were laid out.
+  // than it was cleared for.
   void begin_part(uint64_t slots_max) {
     if (size_ > 0) mask_most_ = std::max(mask_most_, mask_);
     from_ = first_ + size_;

@@ -270,7 +270,7 @@ constexpr SettingRow kRows[] = {
      .standard = "on",
      .choices = "on|off",
      .sources = kOutside,
-     .help = "Small managed tables of one kind, eight or more, are pulled, pushed and updated as "
+     .help = "Small managed tables of one kind, four or more, are pulled, pushed and updated as "
              "one. off: each by itself. The same on every rank."},
     {.name = "push_listed",
      .type = SettingType::kChoice,

@@ -154,12 +154,13 @@ struct ArrivingElements {
 struct Contribution {
   RowValues elements = {};
   RowSlice rows = {}, more = {};
-  // Of fused tables, in place of these, at an exchange that takes_parts(): slices, of which those
-  // of a table follow each other. They are borrowed as what they name is.
+  // Of fused tables, at an exchange of managed rows, in place of these: slices, of which those of a
+  // table follow each other. They are borrowed as what they name is.
   std::span<const RowSlice> parts = {};
-  // These are all, they are some, with which the contribution begins or goes on, or the last, of
-  // which there may be none. Nothing of it is told to anybody before the last.
-  enum class Parts : uint8_t { kNone, kAll, kSome, kLast } which_parts = Parts::kNone;
+  // These are all that there are; or, where slices are coalesced within the call, some, with which
+  // the contribution begins or goes on, or the last, of which there may be none. Nothing is told
+  // to anybody before the last.
+  enum class Parts : uint8_t { kAll, kSome, kLast } which_parts = Parts::kAll;
   // Of rows: ids that were coalesced before, which may be theirs (CoalescedIds::has). Read within
   // the call alone. Null: none.
   const CoalescedIds* coalesced = nullptr;
@@ -234,9 +235,6 @@ class Exchange {
 
   // Gives the buffers of step - 2, which must be over everywhere, to `step`.
   virtual void open(uint64_t step) = 0;
-  // Whether a contribution may come in parts: not, in one call, or in several.
-  enum class TakesParts : uint8_t { kNone, kInOneCall, kInSeveral };
-  virtual TakesParts takes_parts() const { return TakesParts::kNone; }
   // This rank's slice, at most once a step. Buffers are borrowed until *pending is back where it
   // was before the call.
   virtual void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) = 0;

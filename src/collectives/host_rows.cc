@@ -183,7 +183,7 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   }
   StepBuffer& buffer = step_buffer(step);
   buffer.pending = pending;
-  if (slice.which_parts > Contribution::Parts::kAll) return add_parts(buffer, slice);
+  if (slice.which_parts != Contribution::Parts::kAll) return add_parts(buffer, slice);
   buffer.first = slice.rows;
   buffer.more = slice.more;
   buffer.parts = slice.parts;

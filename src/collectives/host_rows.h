@@ -67,10 +67,6 @@ class HostRows final : private LentReader {
 
   void lay_out(Arena& arena);
   void open(uint64_t step);
-  // What is left to jobs has to be all there.
-  Exchange::TakesParts takes_parts() const {
-    return compute_.at_once() ? Exchange::TakesParts::kInSeveral : Exchange::TakesParts::kInOneCall;
-  }
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending);
   // As Exchange has them.
   void prefetch(uint64_t step) const;

@@ -32,7 +32,6 @@ class MadeDense final : public WholeRows, private HostRows::User {
 
   void lay_out(Arena& arena) override;
   void open(uint64_t step) override;
-  TakesParts takes_parts() const override { return host_rows_.takes_parts(); }
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
   void prefetch(uint64_t step) const override { host_rows_.prefetch(step); }
   void end(uint32_t from, uint64_t step) override;

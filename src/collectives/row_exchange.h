@@ -43,7 +43,6 @@ class RowExchange final : public WholeRows, private HostRows::User {
   void lay_out(Arena& arena) override;
   Status reserve_scratch() override;
   void open(uint64_t step) override;
-  TakesParts takes_parts() const override { return host_rows_.takes_parts(); }
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
   void prefetch(uint64_t step) const override;
   void prefetch_given(uint64_t step) const override;

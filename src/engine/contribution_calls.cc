@@ -21,31 +21,6 @@ namespace {
 constexpr uint64_t kQueuedBytesOfAPeer = 256 * 1024;
 constexpr uint32_t kQueuedPeersMax = 16;
 
-RowSlice rows_of(const PullSlice& slice) {
-  return {slice.ids, slice.count, {slice.values, slice.dtype}};
-}
-
-// Of fused tables. What takes micro-batches is summed first: a table may come again.
-Exchange::TakesParts takes_parts(const VariableRuntime& runtime, uint64_t step) {
-  if (runtime.variable->fused.empty() || runtime.variable->accumulate) {
-    return Exchange::TakesParts::kNone;
-  }
-  return runtime.exchange_at(step).takes_parts();
-}
-
-Contribution::Parts parts_of(SliceWay way) {
-  switch (way) {
-    case SliceWay::kAllParts:
-      return Contribution::Parts::kAll;
-    case SliceWay::kSomeParts:
-      return Contribution::Parts::kSome;
-    case SliceWay::kLastParts:
-      return Contribution::Parts::kLast;
-    default:
-      return Contribution::Parts::kNone;
-  }
-}
-
 }  // namespace
 
 // ---- the call
@@ -85,7 +60,7 @@ Status ContributionCalls::check(std::span<const parallax_slice_t> slices, size_t
   const Contributed earlier = pipeline_.state(step).contributed[number];
   PARALLAX_RETURN_IF_ERROR(checks_.check_finite(slice, call));
   if (checks_.member_of(slice) != Registry::kNotFused) {
-    fused_.add(number, at);
+    fused_.add(slice, at, ties_.tied(at));
     return {};
   }
   // The first slice of a step always fits; a later one may bring rows that are new.
@@ -106,31 +81,6 @@ bool ContributionCalls::is_pair(std::span<const parallax_slice_t> slices, size_t
   if (pipeline_.state(step).contributed[number] != Contributed::kNothing) return false;
   const PullSlice first = checks_.slice_of(slices[at]), second = checks_.slice_of(slices[next]);
   return first.every_row && !second.every_row && first.dtype == second.dtype;
-}
-
-// Which fused tables go out as the call has them, and whether what it has of others fits their sum:
-// of tables that take micro-batches, and where an exchange takes no such parts.
-Status ContributionCalls::check_fused(std::span<const parallax_slice_t> slices, uint64_t step,
-                                      const char* call) {
-  for (FusedSlices::Set& set : fused_.all()) {
-    const VariableRuntime& runtime = group_.runtime(set.number);
-    const Exchange::TakesParts takes = takes_parts(runtime, step);
-    // Each table is there, since none comes twice.
-    const bool in_one_call = !ties_.any() && set.count == runtime.variable->fused.size();
-    set.as_parts = takes == Exchange::TakesParts::kInSeveral ||
-                   (takes == Exchange::TakesParts::kInOneCall && in_one_call);
-    if (!set.as_parts) PARALLAX_RETURN_IF_ERROR(check_sum(slices, set.first, step, call));
-  }
-  return {};
-}
-
-// The next slice of the same fused tables; 0: there is none.
-size_t ContributionCalls::next_fused(std::span<const parallax_slice_t> slices, size_t at) const {
-  const uint32_t number = checks_.number_of(slices[at]);
-  for (size_t i = at + 1; i < slices.size(); ++i) {
-    if (checks_.number_of(slices[i]) == number) return i;
-  }
-  return 0;
 }
 
 // Whether a variable's slices of the call, from its first on, fit this rank's sum of the step,
@@ -155,8 +105,8 @@ Status ContributionCalls::check_sum(std::span<const parallax_slice_t> slices, si
   tied_rows_.clear();
   size_t i = at;
   do {
-    tied_rows_.push_back(rows_of(checks_.slice_of(slices[i])));
-    i = variable.fused.empty() ? ties_.next(i) : next_fused(slices, i);
+    tied_rows_.push_back(checks_.slice_of(slices[i]).rows());
+    i = ties_.next(i);
   } while (i != 0);
   if (sum.fits(tied_rows_)) return {};
   return limit(lead() + "of step " + std::to_string(step) +
@@ -172,18 +122,18 @@ Status ContributionCalls::post(RequestKind kind, uint64_t step,
                                const Staged& staged) {
   const bool push = kind == RequestKind::kPush;
   PARALLAX_RETURN_IF_ERROR(checks_.check(slices, push ? "push" : "reduce", &ties_));
-  fused_.clear();
+  fused_.begin();
   // All slices are checked before the first is noted: a refused call has contributed nothing.
   for (size_t i = 0; i < slices.size(); ++i) {
     PARALLAX_RETURN_IF_ERROR(check(slices, i, step, push));
   }
-  PARALLAX_RETURN_IF_ERROR(check_fused(slices, step, push ? "push" : "reduce"));
+  PARALLAX_RETURN_IF_ERROR(fused_.check(slices, ties_, step, push ? "push" : "reduce"));
   TakenRequest taken(requests_, staged.request);
   PARALLAX_RETURN_IF_ERROR(taken.take(kind, step));
   Request& posted = *taken;
   // Before anything is noted: if there is no room, nothing was contributed.
   posted.slices.reserve(slices.size());
-  if (!fused_.all().empty()) posted.parts.reserve(slices.size());
+  if (fused_.any()) posted.parts.reserve(slices.size());
   if (!push) PARALLAX_RETURN_IF_ERROR(reserve_results(slices, staged.result_dtypes, &posted));
   StepState& state = pipeline_.state(step);
   for (size_t i = 0; i < slices.size(); ++i) {
@@ -193,6 +143,7 @@ Status ContributionCalls::post(RequestKind kind, uint64_t step,
       state.dense_variable = std::min(state.dense_variable, posted_slice.variable);
     }
     posted_slice.more = slices[i].more != 0;
+    posted_slice.again = ties_.again(i);
     posted_slice.way = take(i, posted_slice, state);
     if (i < staged.arriving.size()) posted_slice.arriving = staged.arriving[i];
     if (i < staged.leaving.size()) posted_slice.leaving = staged.leaving[i];
@@ -235,7 +186,9 @@ Status ContributionCalls::reserve_results(std::span<const parallax_slice_t> slic
 // Notes that a slice was contributed, and adds it to the step sum if it is one of several, at once:
 // the caller's buffer is free when the call's request is done.
 SliceWay ContributionCalls::take(size_t at, const PullSlice& slice, StepState& state) {
-  if (slice.member != Registry::kNotFused) return take_fused(at, slice, state);
+  if (slice.member != Registry::kNotFused) {
+    return fused_.take(at, slice, state);
+  }
   Contributed& contributed = state.contributed[slice.variable];
   const VariableRuntime& runtime = group_.runtime(slice.variable);
   const std::unique_ptr<StepSum>& sum = runtime.sums[pipeline_.window().calls_slot(state.step)];
@@ -252,39 +205,12 @@ SliceWay ContributionCalls::take(size_t at, const PullSlice& slice, StepState& s
     return SliceWay::kWithAnother;
   }
   if (runtime.variable->ids_declared()) {
-    sum->add_rows(rows_of(slice));
+    sum->add_rows(slice.rows());
   } else {
     sum->add_dense({slice.values, slice.dtype});
   }
   if (!tied) return SliceWay::kInSum;
   return ties_.again(at) ? SliceWay::kWithAnother : SliceWay::kInTiedSum;
-}
-
-SliceWay ContributionCalls::take_fused(size_t at, const PullSlice& slice, StepState& state) {
-  const VariableRuntime& runtime = group_.runtime(slice.variable);
-  const FusedSlices::Set& set = fused_.of(slice.variable);
-  uint32_t& given = state.members_given[slice.variable];
-  if (!slice.more && std::exchange(state.given_members[slice.member], 1) == 0) ++given;
-  Contributed& contributed = state.contributed[slice.variable];
-  const bool first = contributed == Contributed::kNothing;
-  if (first) {
-    contributed = Contributed::kPart;
-    ++state.parts_left;
-  }
-  if (!set.as_parts) {
-    StepSum& sum = *runtime.sums[pipeline_.window().calls_slot(state.step)];
-    if (first) sum.clear(state.step);
-    sum.add_rows(rows_of(slice));
-  }
-  if (at != set.last) return set.as_parts ? SliceWay::kWithAnother : SliceWay::kToSum;
-  const bool all = given == runtime.variable->fused.size();
-  if (all) {
-    contributed = Contributed::kAll;
-    --state.parts_left;
-  }
-  if (!set.as_parts) return all ? SliceWay::kInSum : SliceWay::kToSum;
-  if (!all) return SliceWay::kSomeParts;
-  return set.count == given && !ties_.any() ? SliceWay::kAllParts : SliceWay::kLastParts;
 }
 
 // ---- contributing
@@ -393,7 +319,7 @@ ByteRange ContributionCalls::run_from(const Request& request, size_t first, size
 // True: rows of it are held.
 bool ContributionCalls::contribute(Request& request, const PullSlice& slice, const Around& around,
                                    uint32_t* pending) {
-  if (slice.way == SliceWay::kWithAnother || slice.way == SliceWay::kToSum) return false;
+  if (slice.way == SliceWay::kWithAnother || slice.way == SliceWay::kInSumYet) return false;
   const bool reduce = request.kind == RequestKind::kReduce;
   // The aggregate of several slices goes to each of them, from where the exchange keeps it.
   const bool placed = reduce && slice.way != SliceWay::kInTiedSum;
@@ -416,12 +342,10 @@ bool ContributionCalls::contribute(Request& request, const PullSlice& slice, con
     if (slice.arriving != nullptr) contribution.lasting = false;
     // Else what is there is not the result yet.
     if (placed && !runtime.variable->counts_contributors()) contribution.leaving = slice.leaving;
-  } else if (parts_of(slice.way) != Contribution::Parts::kNone) {
-    contribution.parts = parts_until(slice, request);
-    contribution.which_parts = parts_of(slice.way);
-    contribution.coalesced = group_.pulls().pulled_ids(slice.variable);
+  } else if (FusedCalls::goes_in_parts(slice.way)) {
+    contribution = fused_.parts_until(slice, request);
   } else {
-    contribution.rows = rows_of(slice);
+    contribution.rows = slice.rows();
     contribution.arriving = slice.arriving;
     contribution.may_stay = around.row_bytes > 0 && slice.way == SliceWay::kItself &&
                             held_.may_stay(slice, around.row_bytes);
@@ -429,7 +353,7 @@ bool ContributionCalls::contribute(Request& request, const PullSlice& slice, con
       const auto other =
           std::find_if(&slice + 1, std::as_const(request.slices).data() + request.slices.size(),
                        [&slice](const PullSlice& each) { return each.variable == slice.variable; });
-      contribution.more = rows_of(*other);
+      contribution.more = other->rows();
     } else if (!slice.every_row) {
       contribution.coalesced = group_.pulls().pulled_ids(slice.variable);
     }
@@ -437,26 +361,6 @@ bool ContributionCalls::contribute(Request& request, const PullSlice& slice, con
   Exchange& exchange = runtime.exchange_at(request.step);
   exchange.contribute(request.step, contribution, pending);
   return contribution.may_stay && exchange.holds(request.step);
-}
-
-// The slices of its variable, up to the last; those of a table behind each other.
-std::span<const RowSlice> ContributionCalls::parts_until(const PullSlice& last, Request& request) {
-  std::vector<RowSlice>& parts = request.parts;
-  const auto before = static_cast<std::ptrdiff_t>(parts.size());
-  for (const PullSlice& each : std::span(std::as_const(request.slices).data(), &last + 1)) {
-    if (each.variable == last.variable) parts.push_back(rows_of(each));
-  }
-  const auto first = parts.begin() + before;
-  if (last.way != SliceWay::kAllParts) {
-    // Stable, and in place.
-    for (auto each = first; each != parts.end(); ++each) {
-      const auto place = std::upper_bound(
-          first, each, *each,
-          [](const RowSlice& a, const RowSlice& b) { return a.ids.first < b.ids.first; });
-      std::rotate(place, each, each + 1);
-    }
-  }
-  return std::span(parts).subspan(static_cast<size_t>(before));
 }
 
 void ContributionCalls::contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
@@ -482,12 +386,7 @@ void ContributionCalls::end(uint64_t step) {
   for (uint32_t variable = 0; variable < group_.size(); ++variable) {
     if (state.contributed[variable] != Contributed::kPart) continue;
     state.contributed[variable] = Contributed::kAll;
-    const VariableRuntime& runtime = group_.runtime(variable);
-    if (takes_parts(runtime, step) == Exchange::TakesParts::kInSeveral) {
-      // Those that have come were all.
-      runtime.exchange_at(step).contribute(step, {.which_parts = Contribution::Parts::kLast},
-                                           &state.sums_pending);
-    } else {
+    if (!fused_.end_parts(group_.runtime(variable), state)) {
       contribute_sum(variable, step, {}, &state.sums_pending);
     }
   }

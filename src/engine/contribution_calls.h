@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/fused_slices.h"
+#include "engine/fused_calls.h"
 #include "engine/held_pushes.h"
 #include "engine/request_pool.h"
 #include "engine/request_queue.h"
@@ -39,12 +39,14 @@ class ContributionCalls {
         requests_(requests),
         results_(group.columns().world()),
         queue_(requests),
-        held_(group, pipeline, outbox) {}
+        held_(group, pipeline, outbox),
+        fused_(group, pipeline, checks) {}
 
   // At its bounds, so that no call of a step grows anything.
   void reserve() {
     queue_.reserve();
     held_.reserve();
+    fused_.reserve();
     ties_.reserve();
     tied_rows_.reserve(PARALLAX_SLICES_MAX);
   }
@@ -102,14 +104,11 @@ class ContributionCalls {
   Status refuse(const parallax_slice_t& slice, uint64_t step, bool push) const;
   Status check(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step, bool push);
   bool is_pair(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step) const;
-  Status check_fused(std::span<const parallax_slice_t> slices, uint64_t step, const char* call);
-  size_t next_fused(std::span<const parallax_slice_t> slices, size_t at) const;
   Status check_sum(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step,
                    const char* call);
   Status reserve_results(std::span<const parallax_slice_t> slices, std::span<const uint32_t> dtypes,
                          Request* posted);
   SliceWay take(size_t slice, const PullSlice& taken, StepState& state);
-  SliceWay take_fused(size_t slice, const PullSlice& taken, StepState& state);
   void start(Request& request, int64_t now_ns);
   bool is_over(const Request& request) const;
   // Of a slice: the run of the call that it is in, and bytes of rows of the call that may stay.
@@ -119,7 +118,6 @@ class ContributionCalls {
   };
   bool contribute(Request& request, const PullSlice& slice, const Around& around,
                   uint32_t* pending);
-  static std::span<const RowSlice> parts_until(const PullSlice& last, Request& request);
   void ask_for_next(const Request& request, size_t at) const;
   uint64_t bytes_of(const PullSlice& slice) const;
   ByteRange elements_of(const PullSlice& slice) const;
@@ -138,8 +136,8 @@ class ContributionCalls {
   Results results_;
   RequestQueue queue_;
   HeldPushes held_;
+  FusedCalls fused_;
   SliceTies ties_;                   // of the call being made
-  FusedSlices fused_;                // likewise
   std::vector<RowSlice> tied_rows_;  // of one of its variables
 };
 

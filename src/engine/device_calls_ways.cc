@@ -20,9 +20,13 @@ bool DeviceCalls::in_table(uint32_t variable, uint32_t device) const {
 
 // Of the variable's contributions to the step: whatever is called later is taken later.
 bool DeviceCalls::is_first(uint64_t step, uint32_t variable) const {
-  const uint32_t number = parts_.registry.number_of(variable);
-  return ahead_[variable].waiting == 0 &&
-         parts_.pipeline.state(step).contributed[number] == Contributed::kNothing;
+  if (ahead_[variable].waiting > 0) return false;
+  const StepState& state = parts_.pipeline.state(step);
+  const uint32_t member = parts_.registry.member_of(variable);
+  if (member != Registry::kNotFused) {
+    return state.given_members[member] == 0 && state.member_rows[member] == 0;
+  }
+  return state.contributed[parts_.registry.number_of(variable)] == Contributed::kNothing;
 }
 
 // Whether the exchanges of its step use what has come.
@@ -31,6 +35,8 @@ bool DeviceCalls::takes_arriving(const Staged& staged) const {
   const auto slices = staged.slices.host_slices();
   for (size_t i = 0; i < slices.size(); ++i) {
     if (staged.slices.arriving()[i] == nullptr) continue;
+    // Fused tables are too small to be used while they come.
+    if (parts_.registry.member_of(slices[i].variable) != Registry::kNotFused) return false;
     const uint32_t number = parts_.registry.number_of(slices[i].variable);
     if (!parallax::takes_arriving(parts_.group->runtime(number).exchange_at(staged.step))) {
       return false;

@@ -16,6 +16,8 @@ class FusedSlices {
     uint32_t number = 0;  // of the tables
     uint32_t count = 0;   // slices
     size_t first = 0, last = 0;
+    bool tied = false;      // a table comes more than once
+    bool more = false;      // a slice says so
     bool as_parts = false;  // else they are added to this rank's sum of the step
   };
 
@@ -25,18 +27,21 @@ class FusedSlices {
   }
   void clear() { sets_.clear(); }
   // The next slice of the call that is of any.
-  void add(uint32_t number, size_t slice) {
+  void add(uint32_t number, size_t slice, bool tied, bool more) {
     if (number >= set_of_.size()) set_of_.resize(number + 1);  // grows with what was registered
     if (!has(number)) {
       set_of_[number] = static_cast<uint32_t>(sets_.size());
       sets_.push_back({.number = number, .first = slice});
     }
-    Set& set = of(number);
+    Set& set = sets_[set_of_[number]];
     ++set.count;
     set.last = slice;
+    set.tied = set.tied || tied;
+    set.more = set.more || more;
   }
-  Set& of(uint32_t number) { return sets_[set_of_[number]]; }
+  const Set& of(uint32_t number) const { return sets_[set_of_[number]]; }
   std::vector<Set>& all() { return sets_; }
+  bool any() const { return !sets_.empty(); }
 
  private:
   // A place that an earlier call left is told by the set there.

@@ -16,7 +16,7 @@ uint64_t HeldPushes::bytes_of(const Request& call) const {
   uint64_t bytes = 0;
   for (const PullSlice& slice : call.slices) {
     const Variable& variable = *group_.runtime(slice.variable).variable;
-    if (!variable.ids_declared() || slice.every_row) continue;
+    if (!variable.ids_declared() || slice.every_row || !variable.fused.empty()) continue;
     bytes += slice.count * variable.row_elements * bytes_of_dtype(slice.dtype);
   }
   return bytes;

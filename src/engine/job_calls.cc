@@ -131,7 +131,7 @@ Status JobCalls::lay_out() {
     }
   }
   device_terms_ = device_agreement_.terms();  // libraries are looked for: in the caller's time
-  for (const Variable* variable : parts_.registry.newest()) {
+  for (const Variable* variable : parts_.registry.newest_registered()) {
     PARALLAX_RETURN_IF_ERROR(check_row_bytes(*variable, parts_.transport));
   }
   parts_.traffic.reserve(parts_.registry.size());

@@ -93,31 +93,41 @@ void PullCalls::read_mirrors(const Request& pull) {
 
 void PullCalls::start(Request& pull) {
   pull.started = true;
+  pull.slice_done.assign(pull.slices.size(), 0);
   --pipeline_.state(pull.step).unstarted;
   start_round(pull);
 }
 
-// As far as the slices go together.
+// Of those that are left, the slices that go together.
 void PullCalls::start_round(Request& pull) {
   ++round_;
   in_round_.resize(group_.size());  // grows with what was registered, not in a step
   sharded_slices_.clear();
-  for (; pull.slices_done < pull.slices.size(); ++pull.slices_done) {
-    const PullSlice& slice = pull.slices[pull.slices_done];
-    if (!group_.runtime(slice.variable).sharded_at(pull.step)) continue;
-    if (!joins_round(slice)) break;
+  size_t left = pull.slices.size();
+  for (size_t at = pull.slices_done; at < pull.slices.size(); ++at) {
+    const PullSlice& slice = pull.slices[at];
+    if (pull.slice_done[at] != 0 || !group_.runtime(slice.variable).sharded_at(pull.step)) continue;
+    if (!joins_round(slice)) {
+      left = std::min(left, at);
+      continue;
+    }
+    pull.slice_done[at] = 1;
     sharded_slices_.push_back(slice);
+    sharded_slices_.back().again = came_again(slice);
   }
+  pull.slices_done = static_cast<uint32_t>(left);
   if (!sharded_slices_.empty()) group_.pulls().start(pull.step, sharded_slices_);
 }
 
+// Of fused tables: in the round.
+bool PullCalls::came_again(const PullSlice& slice) {
+  if (group_.runtime(slice.variable).variable->fused.empty()) return false;
+  // Grows with what was registered, not in a step.
+  if (slice.member >= member_rounds_.size()) member_rounds_.resize(slice.member + 1);
+  return std::exchange(member_rounds_[slice.member], round_) == round_;
+}
+
 bool PullCalls::joins_round(const PullSlice& slice) {
-  const Variable& variable = *group_.runtime(slice.variable).variable;
-  if (!variable.fused.empty()) {
-    // Grows with what was registered, not in a step.
-    if (slice.member >= member_rounds_.size()) member_rounds_.resize(slice.member + 1);
-    if (std::exchange(member_rounds_[slice.member], round_) == round_) return false;
-  }
   InRound& there = in_round_[slice.variable];
   if (there.round != round_) {
     there = {
@@ -125,6 +135,7 @@ bool PullCalls::joins_round(const PullSlice& slice) {
     return true;
   }
   if (there.dtype != slice.dtype || there.on_device != slice.on_device) return false;
+  const Variable& variable = *group_.runtime(slice.variable).variable;
   if (variable.ids_declared() && there.rows + slice.count > variable.rows_max) return false;
   there.rows += slice.count;
   return true;

@@ -2,8 +2,8 @@
 // PullCalls: the pulls of steps, one at a time and in the order of the calls: so one list of each
 // rank bounds what a leader keeps. Several slices of a variable in one call are one list too, as
 // far as they are of one dtype, all or none of them for the table's device to write, and have
-// rows_max rows together; with more the call is pulled in rounds. So are fused tables, each of
-// which is in a list once. What is sharded goes by
+// rows_max rows together; with more the call is pulled in rounds. So are fused tables. What is
+// sharded goes by
 // PullExchange; mirrors are read here. Engine's owner only; nothing blocks.
 #ifndef PARALLAX_ENGINE_PULL_CALLS_H_
 #define PARALLAX_ENGINE_PULL_CALLS_H_
@@ -44,6 +44,7 @@ class PullCalls {
   void start_round(Request& pull);
   void read_mirrors(const Request& pull);
   bool joins_round(const PullSlice& slice);
+  bool came_again(const PullSlice& slice);
 
   Group& group_;
   StepPipeline& pipeline_;

@@ -233,9 +233,9 @@ std::string Reports::describe_missing(const Request& request, ErrorFacts& about)
              waiting_for(parts_.broadcast.missing_ranks(), "to call broadcast", about);
     case RequestKind::kRows:
     case RequestKind::kEvaluate:
-      about.variable = parts_.registry.id_of(parts_.row_calls.variable());
-      return "the rows of variable '" +
-             parts_.group.runtime(parts_.row_calls.variable()).variable->name + "' wait for " +
+      about.variable =
+          parts_.registry.id_of_row(parts_.row_calls.variable(), parts_.row_calls.first_row());
+      return "the rows of variable '" + parts_.registry[about.variable].name + "' wait for " +
              waiting_for(parts_.row_calls.missing_ranks(), "to answer", about);
     case RequestKind::kSplit:
       return "split waits for " +

@@ -56,7 +56,7 @@ struct Request {
   std::vector<PullSlice> slices;              // pull, push, reduce
   std::vector<RowSlice> parts;                // push: slices that go as parts
   std::vector<RowsResult> rows;               // reduce: by slice
-  std::vector<uint8_t> slice_done;            // reduce
+  std::vector<uint8_t> slice_done;            // pull, reduce
   parallax_step_info_t info = {};             // step_end
   // read, write
   RowsCall rows_call;

@@ -17,6 +17,7 @@ Status RequestPool::take(RequestKind kind, uint64_t step, Request** request) {
     grown.group = group_;
     free_.push_back(&grown);  // first: if there is no memory for the rest, it is not lost
     grown.slices.reserve(kSlicesReserved);
+    grown.parts.reserve(kSlicesReserved);
     grown.slice_done.reserve(kSlicesReserved);
   }
   *request = free_.back();

@@ -53,6 +53,8 @@ class RowCalls final : private HeldTables {
 
   // What the call under way waits for.
   uint32_t variable() const { return access_.variable(); }
+  // Or one of them, where they are named by ids.
+  uint64_t first_row() const { return access_.first_row(); }
   std::vector<uint32_t> missing_ranks() const { return access_.missing_ranks(); }
 
  private:

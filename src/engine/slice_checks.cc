@@ -101,8 +101,8 @@ Status SliceChecks::look_for_nonfinite(const parallax_slice_t& given, const char
   const int64_t row_id = RowIds{given.ids, given.ids_i32}.at(row);  // the caller's
   return invalid(std::string(call) + ": variable '" + variable.name + "', row " +
                  std::to_string(row) +
-                 (by_id ? " of the slice (id " + std::to_string(row_id) + ")" : "") +
-                 ", column " + std::to_string(wrong % width) +
+                 (by_id ? " of the slice (id " + std::to_string(row_id) + ")" : "") + ", column " +
+                 std::to_string(wrong % width) +
                  ": the gradient is infinite or NaN, which the variable refuses "
                  "(refuse_nonfinite); nothing was given")
       .about_variable(id)

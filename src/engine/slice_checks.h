@@ -78,6 +78,10 @@ class SliceChecks {
   const Variable& variable_of(const parallax_slice_t& slice) const {
     return registry_[slice.variable];
   }
+  // Of one of rows, or a dense one that has every row.
+  uint64_t rows_of(const parallax_slice_t& slice) const {
+    return slice.form == PARALLAX_FORM_ROWS ? slice.row_count : variable_of(slice).rows;
+  }
   uint32_t member_of(const parallax_slice_t& slice) const {
     return registry_.member_of(slice.variable);
   }

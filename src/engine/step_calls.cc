@@ -163,13 +163,17 @@ Status StepCalls::contribute(RequestKind kind, uint64_t step,
 
 // A rank without a batch has given nothing.
 Status StepCalls::check_absent(uint64_t step) const {
-  const std::vector<Contributed>& contributed = parts_.pipeline.state(step).contributed;
+  const StepState& state = parts_.pipeline.state(step);
+  const std::vector<Contributed>& contributed = state.contributed;
   const auto given = std::find_if(contributed.begin(), contributed.end(),
                                   [](Contributed each) { return each != Contributed::kNothing; });
   const Variable* variable = nullptr;
   uint32_t waiting = 0;
   if (given != contributed.end()) {
-    variable = parts_.registry.numbered()[static_cast<size_t>(given - contributed.begin())];
+    const auto number = static_cast<uint32_t>(given - contributed.begin());
+    variable = &parts_.registry[parts_.registry.id_given(number, [&](uint32_t member) {
+      return state.given_members[member] != 0 || state.member_rows[member] > 0;
+    })];
   } else if (device_calls_.contributes(step, &waiting)) {
     variable = &parts_.registry[waiting];
   }

@@ -98,7 +98,7 @@ double rows_of_host(const Variable& variable, const HostMap& hosts) {
 }
 
 std::unique_ptr<VariableRuntime> new_runtime(uint32_t number, const Variable& variable,
-                                             const View& view, size_t sums) {
+                                             const View& view, size_t sums, bool at_once) {
   auto runtime = std::make_unique<VariableRuntime>(number, variable, view.slots, view.ranks);
   runtime->facts = {.name = variable.name,
                     .rows = variable.rows,
@@ -117,7 +117,9 @@ std::unique_ptr<VariableRuntime> new_runtime(uint32_t number, const Variable& va
                     .on_device = variable.table_memory != PARALLAX_MEMORY_HOST};
   runtime->sums.resize(sums);
   for (std::unique_ptr<StepSum>& sum : runtime->sums) {
-    if (variable.accumulate) sum = std::make_unique<StepSum>(variable);
+    // Fused tables may come in several calls, which jobs do not take as they are.
+    const bool in_calls = !variable.fused.empty() && !at_once;
+    if (variable.accumulate || in_calls) sum = std::make_unique<StepSum>(variable);
   }
   return runtime;
 }
@@ -149,8 +151,8 @@ Status Group::add(std::span<const Variable* const> variables, uint64_t finished)
   const size_t first = runtimes_.size();
   for (const Variable* variable : variables) {
     if (variable->ids_declared()) with_ids_.push_back(size());
-    runtimes_.push_back(
-        new_runtime(size(), *variable, view_, StepWindow(options_.staleness).depth()));
+    runtimes_.push_back(new_runtime(size(), *variable, view_,
+                                    StepWindow(options_.staleness).depth(), compute_->at_once()));
   }
   const auto added = std::span(runtimes_).subspan(first);
   for (const auto& runtime : added) {

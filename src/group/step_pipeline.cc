@@ -78,6 +78,7 @@ void StepState::reset(uint64_t begun) {
   step = begun;
   std::fill(contributed.begin(), contributed.end(), Contributed::kNothing);
   std::fill(given_members.begin(), given_members.end(), uint8_t{0});
+  std::fill(member_rows.begin(), member_rows.end(), uint64_t{0});
   std::fill(members_given.begin(), members_given.end(), 0u);
   parts_left = sums_pending = unstarted = pulls_left = contributions_open = 0;
   dense_variable = kNoVariable;
@@ -93,6 +94,7 @@ void StepPipeline::add_variables() {
   for (StepState& state : states_) {
     state.contributed.resize(parts_.group.size());
     state.given_members.resize(members);
+    state.member_rows.resize(members);
     state.members_given.resize(members == 0 ? 0 : parts_.group.size());
   }
   for (const auto& runtime : parts_.group.runtimes()) {

@@ -62,9 +62,12 @@ struct StepEnd {
 struct StepState {
   uint64_t step = 0;  // 0: unused
   // Of what was called; kept by who starts it.
-  std::vector<Contributed> contributed;   // by variable: what this rank pushed or reduced
-  std::vector<uint8_t> given_members;     // of fused tables, by member: it pushed all of that one
-  std::vector<uint32_t> members_given;    // by variable: how many of its members those are
+  std::vector<Contributed> contributed;  // by variable: what this rank pushed or reduced
+  // Of fused tables, by member: it pushed all of that one; rows of its slices. And by variable: how
+  // many of its members it pushed all of.
+  std::vector<uint8_t> given_members;
+  std::vector<uint64_t> member_rows;
+  std::vector<uint32_t> members_given;
   uint32_t parts_left = 0;                // variables whose last slice said `more`
   uint32_t sums_pending = 0;              // sends that read step sums contributed by step_end
   uint32_t dense_variable = kNoVariable;  // the first with row ids that got a dense slice here

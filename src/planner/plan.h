@@ -91,8 +91,6 @@ struct WireNumbers {
   bool has_code = false;
 };
 
-// What is known of a variable. The measured figures are averages per step; they matter for slices
-// with row ids only, dense costs follow from the shape. Rows are distinct rows, once coalesced.
 // Of a table that is planned with others, as one variable (variable/fused_tables.h), in a report.
 struct FusedFacts {
   std::string first;     // whose line tells of all
@@ -101,6 +99,8 @@ struct FusedFacts {
   bool is_first = false;
 };
 
+// What is known of a variable. The measured figures are averages per step; they matter for slices
+// with row ids only, dense costs follow from the shape. Rows are distinct rows, once coalesced.
 struct VariableFacts {
   std::string name;
   uint64_t rows = 0;

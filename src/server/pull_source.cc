@@ -73,10 +73,12 @@ void PullSource::add(const PullSlice& slice) {
     const PullSlice& given = last.slice.on_device ? last.on_device : last.slice;
     PARALLAX_CHECK(given.dtype == slice.dtype && given.on_device == slice.on_device);
     last.next = place;
+    variable.apart = variable.apart && !slice.again;
     before = last.before + last.slice.count;
   } else {
     variable.first_slice = place;
     variable.filled = 0;
+    variable.apart = variable.fused;
     variable.slice_dtype = wire_dtype(slice.dtype, variable.master);
     variable.table_writes = slice.on_device;
     active_variables_.push_back(slice.variable);
@@ -124,7 +126,7 @@ void PullSource::coalesce(PulledVariable& variable) {
   const PulledSlice& last = slices_[variable.last_slice];
   // What is read in place is copied by distinct rows alone.
   coalescer.begin(last.before + last.slice.count, variable.in_tables != RowsInTables::kAll,
-                  variable.fused);
+                  variable.apart);
   for (uint32_t place = variable.first_slice;; place = slices_[place].next) {
     const PulledSlice& each = slices_[place];
     coalescer.add_ids(variable.partition, each.slice.ids, each.slice.count, each.before);

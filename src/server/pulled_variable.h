@@ -41,12 +41,11 @@ enum class SliceWay : uint8_t {
   kInSum,      // in this rank's sum of the step, which goes out for it
   kInTiedSum,  // the same, for several slices of the call: the first of them
   kWithRows,   // every row, and with it those of the next slice of the variable
-  // With the other slices of the call that are of the same fused tables: these are all, and there
-  // are no others; or some, others follow; or the last.
-  kAllParts,
-  kSomeParts,
-  kLastParts,
-  kToSum,       // was added to this rank's sum of the step, and does not go out yet
+  // Of fused tables, with the other slices of the call that are of the same ones:
+  kAllParts,    // which are all that the step has of them
+  kSomeParts,   // behind which others come
+  kLastParts,   // which are the last
+  kInSumYet,    // in this rank's sum of the step, which does not go out yet
   kWithAnother  // with an earlier slice of the call
 };
 
@@ -61,7 +60,8 @@ struct PullSlice {
   std::byte* into = nullptr;      // reduce, dense: where the aggregate goes; may be `values`
   uint32_t dtype = PARALLAX_F32;  // of both
   bool every_row = false;         // a dense slice of a variable with ids
-  bool more = false;  // push, reduce: another call for the variable follows in this step
+  bool more = false;   // push, reduce: another call for the variable follows in this step
+  bool again = false;  // of fused tables: an earlier slice of the call, or pull, is of the same one
   SliceWay way = SliceWay::kItself;
   // Pull: `values` is memory of the device that this rank's table of the variable lies on, which
   // writes it. Without row ids that is all of the variable.
@@ -77,6 +77,8 @@ struct PullSlice {
   // Pull, and reduce without row ids: told which rows, or elements, of the result are there, where
   // they leave before all are; null: nobody asks.
   const LeavingElements* leaving = nullptr;
+
+  RowSlice rows() const { return {ids, count, {values, dtype}}; }
 };
 
 // Numbers what a leader asks an owner for in a step: rows, or of a dense variable asks. By it an
@@ -197,7 +199,7 @@ struct PulledVariable {
   const Columns& columns;
   const Partition& partition;
   const uint64_t rows_max;
-  const bool fused;              // its slices in a pull have no rows of each other
+  const bool fused;              // of fused tables
   const uint32_t master;         // the dtype that its tables keep
   const bool on_device;          // its table
   RowScratch* const scratch;     // by which the ids of a pull are coalesced; null: by its own index
@@ -209,6 +211,7 @@ struct PulledVariable {
   uint32_t slice_dtype = 0;                      // what their values travel as
   uint32_t filled = 0;                           // of the pull's only slice: rows that are there
   RowsInTables in_tables = RowsInTables::kNone;  // of the pull
+  bool apart = false;                            // in the pull: no slice has a row of another
   bool table_writes = false;                     // in the pull: its slices are on_device
   OthersRows others;                             // none: this rank owns no row, or all
   // Of ranks of this host.

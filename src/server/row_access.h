@@ -68,6 +68,8 @@ class RowAccess {
   // Of the call under way.
   std::vector<uint32_t> missing_ranks() const { return waited_; }
   uint32_t variable() const { return call_.variable; }
+  // Of a pull by ids, what these begin at.
+  uint64_t first_row() const { return call_.first_row + call_.ids.first; }
 
  private:
   enum class Doing : uint8_t { kRead, kWrite, kPull };

@@ -33,6 +33,8 @@ struct FusedTables {
 
 // A table whose slice has more bytes of rows than one message fills needs no company.
 inline constexpr uint64_t kFusedSliceBytesMax = 128 * 1024;
+// Rows of so many bytes stay where a program has them, as long as that is (HeldPushes).
+inline constexpr uint64_t kFusedRowBytesEnd = 1024;
 // A table that can be given whole, as a dense slice, goes as rows then: of no more than so many.
 inline constexpr uint64_t kFusedWholeRowsMax = 64;
 // Of fewer the whole is not worth what it takes from them: each could go out by itself as soon as

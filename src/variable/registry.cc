@@ -71,9 +71,8 @@ void Registry::number_fused(FusedTables set) {
   for (const FusedMember& member : kept.members) {
     const uint32_t id = member.variable->id;
     numbers_[id] = {.number = static_cast<uint32_t>(numbered_.size()),
-                    .member = member_count(),
+                    .member = member_count_++,
                     .first_row = member.first_row};
-    id_of_member_.push_back(id);
   }
   numbered_.push_back(&kept.whole);
   id_of_.push_back(kept.whole.id);

@@ -43,8 +43,6 @@ class Registry {
   // Of fused tables: which of all of them it is, kNotFused: none; and where its rows begin.
   uint32_t member_of(uint32_t id) const { return numbers_[id].member; }
   uint64_t first_row_of(uint32_t id) const { return numbers_[id].first_row; }
-  uint32_t member_count() const { return static_cast<uint32_t>(id_of_member_.size()); }
-  uint32_t id_of_member(uint32_t member) const { return id_of_member_[member]; }
   static constexpr uint32_t kNotFused = UINT32_MAX;
 
   // ---- by number
@@ -57,6 +55,19 @@ class Registry {
   std::span<const Variable* const> newest() const { return numbered().subspan(newest_first_); }
   // The first one's, of fused tables.
   uint32_t id_of(uint32_t number) const { return id_of_[number]; }
+  // The first one's that is_given(member), of fused tables.
+  template <typename IsGiven>
+  uint32_t id_given(uint32_t number, IsGiven is_given) const {
+    for (const FusedMember& each : numbered_[number]->fused) {
+      if (is_given(member_of(each.variable->id))) return each.variable->id;
+    }
+    return id_of(number);
+  }
+  // That of a row of its own, or of one of fused tables.
+  uint32_t id_of_row(uint32_t number, uint64_t row) const {
+    const std::span<const FusedMember> fused = numbered_[number]->fused;
+    return fused.empty() ? id_of(number) : parallax::member_of(fused, row).variable->id;
+  }
   // The buffers that variables with such initial values came with are the caller's again.
   void forget_initial(uint32_t init);
   // As Variable::direct has it, before the first slice of the variable.
@@ -75,8 +86,8 @@ class Registry {
   std::vector<Number> numbers_;                                // by id
 
   std::vector<const Variable*> numbered_;
-  std::vector<uint32_t> id_of_;         // by number
-  std::vector<uint32_t> id_of_member_;  // by member
+  std::vector<uint32_t> id_of_;  // by number
+  uint32_t member_count_ = 0;
   std::deque<FusedTables> fused_;
   std::vector<const Variable*> newest_registered_;
   size_t newest_first_ = 0;

@@ -111,8 +111,8 @@ struct Variable {
 // Checks one registration (all fields but the uniqueness of the name) and copies it.
 Status make_variable(const parallax_variable_t& description, Variable* variable);
 
-// What ranks compare of a variable, but for its name, how many rows it has and what they begin with,
-// as bytes that tell kinds of variables apart.
+// What ranks compare of a variable, but for its name, how many rows it has and what they begin
+// with, as bytes that tell kinds of variables apart.
 std::string encode_kind(const Variable& variable);
 
 // Variables by name, ascending, as bytes to be compared across ranks.

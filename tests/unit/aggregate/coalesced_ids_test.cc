@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -125,8 +126,14 @@ TEST(CoalescedIds, SlicesApartAreThoseOfOneTable) {
       std::vector<int64_t> all;
       std::vector<std::vector<int64_t>> ids(tables);
       std::vector<std::vector<int32_t>> narrow(tables);
+      std::vector<bool> is_whole(tables);
       for (uint64_t table = 0; table < tables; ++table) {
         ids[table] = draw_ids(random, rows_max / tables, rows);
+        is_whole[table] = rows_max / tables >= rows && random.chance(30);
+        if (is_whole[table]) {
+          ids[table].resize(rows);
+          std::iota(ids[table].begin(), ids[table].end(), 0);
+        }
         narrow[table].assign(ids[table].begin(), ids[table].end());
         for (const int64_t id : ids[table]) {
           all.push_back(id == kPaddingId ? id : id + static_cast<int64_t>(table * rows));
@@ -141,6 +148,7 @@ TEST(CoalescedIds, SlicesApartAreThoseOfOneTable) {
         const auto first = static_cast<uint32_t>(table * rows);
         RowIds of_table = {.wide = ids[table].data(), .first = first};
         if (random.chance(50)) of_table = {.narrow = narrow[table].data(), .first = first};
+        if (is_whole[table]) of_table = {.first = first};
         const auto count = static_cast<uint32_t>(ids[table].size());
         found.add_ids(partition, of_table, count, before);
         parts.push_back({.ids = of_table,

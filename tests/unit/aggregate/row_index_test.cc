@@ -16,7 +16,7 @@ namespace {
 
 // An index of so many slots, laid out in an arena of the size that it measured.
 struct LaidOut {
-  explicit LaidOut(uint64_t slots_max) {
+  explicit LaidOut(uint64_t slots_max, uint32_t first_number = 1) : index(first_number) {
     index.lay_out(arena, slots_max);
     EXPECT_TRUE(arena.reserve(arena.used_bytes()).ok());
     index.lay_out(arena, slots_max);
@@ -57,12 +57,12 @@ TEST(RowIndex, SlotsAreCountedUpAsAMapDoes) {
 // Given parts of which none has a row key of another, as far as it is told, expect each to find its
 // own alone, and slots to go on; near the greatest number of a slot, too.
 TEST(RowIndex, APartFindsItsOwn) {
-  LaidOut few(14), many(900);
+  LaidOut few(14), many(900), late(900, RowIndex::kFirstMax - 5'000);
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     SeededRandom random(seed);
     const bool is_few = seed % 5 == 0;
     const uint32_t slots = is_few ? 14 : 900;
-    RowIndex& index = is_few ? few.index : many.index;
+    RowIndex& index = is_few ? few.index : seed % 2 == 0 ? many.index : late.index;
     index.clear_for(1 + random.below(slots));
     uint32_t before = 0;
     while (before < slots) {

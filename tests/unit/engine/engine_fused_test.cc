@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <deque>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -64,6 +65,7 @@ ScriptOptions script_of(const Job& job, const Named& named, SharedHost* host) {
   options.pipelined = true;
   options.density_percent = 100;
   options.whole_percent = job.whole_percent;
+  options.tied_percent = 30;
   return options;
 }
 
@@ -76,8 +78,11 @@ TEST(EngineFused, TablesAreTrainedAsByThemselves) {
     Named named;
     named.add(kTables, PARALLAX_RULE_SGD, 4);
     named.add(kTables, round % 2 == 0 ? PARALLAX_RULE_ADAGRAD : PARALLAX_RULE_SGD, 5);
+    named.add(kTables, PARALLAX_RULE_SGD, 3);
     for (size_t i = 0; i < named.variables.size(); ++i) {
       parallax_variable_t& table = named.variables[i];
+      // Some may be given whole.
+      if (i >= 2 * kTables) table.rows = 1 + table.rows_max % 4;
       if (round % 3 == 0) table.accumulate = i % 4 == 0 ? 1 : 0;
       if (round % 5 == 0) table.reduction = PARALLAX_MEAN_WORLD;
       if (round % 5 == 1) table.reduction = PARALLAX_MEAN_CONTRIBUTORS;
@@ -88,7 +93,7 @@ TEST(EngineFused, TablesAreTrainedAsByThemselves) {
     SharedHost host(static_cast<uint32_t>(job.hosts.size()));
     Script script(script_of(job, named, &host));
     ASSERT_EQ(script.play(), "") << "seed " << job.seed;
-    EXPECT_EQ(script.world().engine(0).group().size(), 2u) << "seed " << job.seed;
+    EXPECT_EQ(script.world().engine(0).group().size(), 3u) << "seed " << job.seed;
   }
 }
 
@@ -104,9 +109,12 @@ parallax_rows_t rows_call(uint32_t table, uint64_t first, uint64_t count, float*
 
 // A step of all ranks that pull, and then push, what is said; then all values of all tables.
 struct Ranks {
-  explicit Ranks(std::vector<uint32_t> hosts, uint32_t accumulate = 0)
+  explicit Ranks(std::vector<uint32_t> hosts, uint32_t accumulate = 0, bool inline_jobs = true)
       : lenders(static_cast<uint32_t>(hosts.size())),
-        world({.hosts = std::move(hosts), .inline_jobs = true, .lenders = &lenders}) {
+        world({.hosts = std::move(hosts),
+               .late_jobs = !inline_jobs,
+               .inline_jobs = inline_jobs,
+               .lenders = &lenders}) {
     named.add(kTables, PARALLAX_RULE_SGD, 2);
     for (parallax_variable_t& table : named.variables) table.accumulate = accumulate;
     for (const Status& status : world.commit(named.variables)) {
@@ -201,6 +209,67 @@ TEST(EngineFused, RefusalsNameTheTable) {
   const parallax_rows_t rows = rows_call(2, 40, 5, values.data());
   expect_says(ranks.world.engine(0).row_calls().post(rows, false, &request),
               {"table2", "it has 44"});
+}
+
+// Given more rows than a table may have, in slices of a call or of several, expect it to be
+// refused, and nothing of the call to be added; and as many to be taken.
+TEST(EngineFused, ATableHasNoMoreRowsThanItMay) {
+  for (const uint32_t way : {0u, 1u, 2u, 3u}) {
+    const uint32_t accumulate = way % 2;
+    Ranks ranks({0, 0}, accumulate, way < 2);
+    const std::vector<float> before = ranks.read(3, 51);
+    const std::vector<int64_t> some = {1, 2, 3, 4, 5}, same = {3, 4, 5, 6, 7},
+                               more = {6, 7, 8, 9, 10};
+    std::vector<float> ones(10, 1);
+    ranks.begin();
+    const auto push = [&](uint32_t rank, const std::vector<const std::vector<int64_t>*>& of_slices,
+                          bool follows, Request** request) {
+      std::vector<parallax_slice_t> given;
+      for (const auto* ids : of_slices) {
+        given.push_back(rows_slice(3, *ids, ones.data()));
+        given.back().more = follows ? 1 : 0;
+      }
+      return ranks.calls(rank).push(ranks.step, given, request);
+    };
+    Request* request = nullptr;
+    const std::vector<std::string> words = {"'table3'", "more than rows_max = 8 distinct rows"};
+    const Status refused = push(0, {&some, &more}, false, &request);
+    EXPECT_EQ(refused.code(), PARALLAX_LIMIT);
+    expect_says(refused, words);
+    if (accumulate != 0) {
+      ranks.all([&](uint32_t rank, Request** done) { return push(rank, {&some}, true, done); });
+      expect_says(push(1, {&more}, false, &request), words);
+      ranks.all([&](uint32_t rank, Request** done) { return push(rank, {&same}, false, done); });
+    } else {
+      ranks.all([&](uint32_t rank, Request** done) {
+        return push(rank, {&some, &same}, false, done);
+      });
+    }
+    ranks.end();
+    const std::vector<float> after = ranks.read(3, 51);
+    EXPECT_EQ(after[2], before[2] - 2);
+    EXPECT_EQ(after[10], before[10] - 4);
+    EXPECT_EQ(after[14], before[14] - 2);
+    EXPECT_EQ(after[16], before[16]) << "of the calls that were refused";
+  }
+}
+
+// Given a number that is not finite, where that is refused, expect the caller's row id.
+TEST(EngineFused, WhatIsNotFiniteIsNamedByItsRow) {
+  Named named;
+  named.add(kTables, PARALLAX_RULE_SGD, 2);
+  for (parallax_variable_t& table : named.variables) table.refuse_nonfinite = 1;
+  EngineWorld world({.hosts = {0}});
+  ASSERT_TRUE(world.commit(named.variables)[0].ok());
+  uint64_t step = 0;
+  ASSERT_TRUE(world.engine(0).step_calls().begin(&step).ok());
+  const std::vector<int64_t> ids = {7, 9};
+  std::vector<float> values = {1, 2, 3, INFINITY};
+  const std::vector<parallax_slice_t> given = {rows_slice(5, ids, values.data())};
+  Request* request = nullptr;
+  const Status refused = world.engine(0).step_calls().push(step, given, &request);
+  expect_says(refused, {"'table5'", "row 1 of the slice (id 9), column 1"});
+  EXPECT_EQ(refused.facts().row, 9);
 }
 
 // Given parts of a table, and others behind its last, expect the one to be open meanwhile and the

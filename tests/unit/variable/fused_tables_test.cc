@@ -136,6 +136,7 @@ TEST(FusedTables, SomeStayByThemselves) {
         table->rows = 1 << 20;
         table->rows_max = kFusedSliceBytesMax / (4 * sizeof(float)) + 1;
       },
+      [](Variable* table) { table->row_elements = kFusedRowBytesEnd / sizeof(float); },
       [](Variable* table) { table->rows = UINT32_MAX; }};
   for (const auto& change : changes) {
     Tables tables;
