@@ -14,8 +14,8 @@ ID_BYTES = 4
 NUMBER_BYTES = {"f32": 4, "bf16": 2}
 # Of our contenders; peers' methods have formulas of their own names.
 FORMULA_OF = {"hybrid": "push_pull", "early-pull-off": "push_pull", "coding-off": "push_pull",
-              "in-place-off": "push_pull", "listed-off": "push_pull_keys", "naive-ps": "naive_ps",
-              "ar": "replicated"}
+              "in-place-off": "push_pull", "listed-off": "push_pull_keys", "fuse-off": "push_pull",
+              "naive-ps": "naive_ps", "ar": "replicated"}
 
 
 @dataclass(frozen=True)

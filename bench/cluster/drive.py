@@ -54,7 +54,8 @@ PARTS = {"naive-ps": {"settings": {"PARALLAX_PLAN_MODE": "ps"}, "apart": True},
             for part, setting in {"early-pull": "PARALLAX_EARLY_PULL",
                                   "coding": "PARALLAX_ROW_CODING",
                                   "in-place": "PARALLAX_ROWS_IN_PLACE",
-                                  "listed": "PARALLAX_PUSH_LISTED"}.items()}}
+                                  "listed": "PARALLAX_PUSH_LISTED",
+                                  "fuse": "PARALLAX_FUSE_TABLES"}.items()}}
 NOT_HERE = {"ps": "with row ids alone it is hybrid's plan; --loss has both"}
 
 

@@ -34,7 +34,7 @@ class CoalescedIds final : public RowGroups {
 
   // Of any number of slices that have so many rows together: begin(), then, before anybody else
   // takes the scratch, add_ids() of one slice after the other, of which those before it have so
-  // many rows, and group(), where somebody asks for items. An item's row, the first that has its
+  // many rows, end_ids(), and group(), where somebody asks for items. An item's row, the first that has its
   // id, is then counted over all of them. Checked before: ids are in 0..rows-1 or padding.
   // `first_rows`: it is asked which row that is, by items or first_row_of(). `apart`: no slice has
   // an id of another, so that each is looked for among its own alone.
@@ -49,7 +49,6 @@ class CoalescedIds final : public RowGroups {
   void add_ids(const Partition& partition, const RowIds& ids, uint32_t count, uint32_t before) {
     keep(ids, count, before);
     if (find_sorted(partition, count)) return;
-    const uint32_t begun = count_;
     if (apart_) index_in_use_->begin_part(count);
     ask_for(before, std::min(count, kRowsTogether));
     for (uint32_t first = 0; first < count; first += kRowsTogether) {
@@ -58,8 +57,8 @@ class CoalescedIds final : public RowGroups {
       ask_for(before + behind, std::min(count - behind, kRowsTogether));
       find_kept(before + first, together);
     }
-    find_row_keys(partition, begun);
   }
+  void end_ids(const Partition& partition) { find_row_keys(partition, 0); }
   // Those of the slices are the ones that were added, or the first of them, in their order. What
   // they are found by is then a matter of them alone.
   bool has(std::span<const RowSlice> slices) const {
@@ -137,7 +136,6 @@ class CoalescedIds final : public RowGroups {
     };
     if (!find_all_by_sort(partition, ids, count, uniques_.data(), note)) return false;
     padded_ = std::find(ids, ids + count, kPaddingKept) != ids + count;
-    find_row_keys(partition, 0);
     return true;
   }
 

@@ -263,7 +263,7 @@ void ContributionCalls::start(Request& request, int64_t now_ns) {
     if (together) continue;
     // With `more` it is in the step sum, which goes out with the last micro-batch.
     if (request.slices[i].more) continue;
-    ask_for_next(request, i);
+    if (request.slices[i].member == Registry::kNotFused) ask_for_next(request, i);
     holds |= contribute(request, request.slices[i], {run, row_bytes}, &request.pending);
     queued_bytes += bytes_of(request.slices[i]);
     if (queued_bytes < queued_bytes_max) continue;

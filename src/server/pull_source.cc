@@ -130,8 +130,9 @@ void PullSource::coalesce(PulledVariable& variable) {
   for (uint32_t place = variable.first_slice;; place = slices_[place].next) {
     const PulledSlice& each = slices_[place];
     coalescer.add_ids(variable.partition, each.slice.ids, each.slice.count, each.before);
-    if (each.next == 0) return;
+    if (each.next == 0) break;
   }
+  coalescer.end_ids(variable.partition);
 }
 
 void PullSource::group(PulledVariable& variable) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "base/prefetch.h"
 #include "base/row_copies.h"
@@ -97,8 +98,7 @@ bool TableReader::is_current(const PulledVariable& variable) const {
 void TableReader::start(uint64_t step) {
   step_ = step;
   readings_.clear();
-  at_ = 0;
-  row_ = 0;
+  front_ = {};
   known_.variable = nullptr;
 }
 
@@ -115,13 +115,13 @@ void TableReader::add_hosts_rows(PulledVariable& variable, const PulledSlice* sl
 }
 
 void TableReader::begin() {
-  if (!finished() && is_current(*readings_[at_].variable)) outbox_.lending().wake(this);
+  if (!finished() && is_current(*readings_[front_.at].variable)) outbox_.lending().wake(this);
 }
 
 void TableReader::add_missing(std::vector<uint32_t>* owners) const {
   if (finished()) return;
   for (const uint32_t rank : columns_.locals()) {
-    if (current_[columns_.local_of(rank)] < step_ && readings_[at_].variable->owned_by(rank))
+    if (current_[columns_.local_of(rank)] < step_ && readings_[front_.at].variable->owned_by(rank))
       owners->push_back(rank);
   }
 }
@@ -129,33 +129,62 @@ void TableReader::add_missing(std::vector<uint32_t>* owners) const {
 bool TableReader::read_lent() {
   uint64_t left_bytes = kTurnBytes;
   while (!finished() && left_bytes > 0) {
-    const Reading& reading = readings_[at_];
-    if (!is_current(*reading.variable)) return false;
-    if (at_ + 4 < readings_.size()) readings_[at_ + 4].variable->prefetch();
-    if (at_ + 2 < readings_.size()) readings_[at_ + 2].variable->prefetch_lists();
-    const Found found = find_shards(*reading.variable);
+    const PulledVariable& variable = *readings_[front_.at].variable;
+    if (!is_current(variable)) return false;
+    const Found found = find_shards(variable);
     if (found != Found::kAll) return found == Found::kBeingWritten;
-    const uint64_t row_bytes =
-        reading.variable->partition.row_elements() * bytes_of_dtype(reading.slice->slice.dtype);
-    const auto count = static_cast<uint32_t>(
-        std::min<uint64_t>(reading.count - row_, std::max<uint64_t>(1, left_bytes / row_bytes)));
-    const uint64_t read_bytes = copy(reading, count);
+    Front now = front_;
+    const uint64_t read_bytes = copy_more(&now, &left_bytes);
     if (!meant()) return false;
     if (!unchanged()) return true;
     outbox_.lending().count_read(read_bytes);
-    left_bytes -= std::min(left_bytes, count * row_bytes);
-    if (reading.all != nullptr) {
-      PARALLAX_CHECK(reading.variable->from_tables().take(row_, count));
-      user_.on_hosts_rows(*reading.variable);
-    } else {
-      tell_there(reading.slice->slice.leaving, row_, count);
-    }
-    row_ += count;
-    if (row_ < reading.count) continue;
-    ++at_;
-    row_ = 0;
+    tell(std::exchange(front_, now), now);
   }
   return !finished();
+}
+
+// Of several slices of a variable, whose tables are looked at once.
+uint64_t TableReader::copy_more(Front* front, uint64_t* left_bytes) {
+  const PulledVariable& variable = *readings_[front->at].variable;
+  uint64_t read_bytes = 0;
+  bool found = false;
+  do {
+    const size_t at = front->at;
+    if (at + 4 < readings_.size()) readings_[at + 4].variable->prefetch();
+    if (at + 2 < readings_.size()) readings_[at + 2].variable->prefetch_lists();
+    const Reading& reading = readings_[at];
+    const bool goes_on = at + 1 < readings_.size() && readings_[at + 1].variable == &variable;
+    if (!std::exchange(found, true)) {
+      find_slots(variable, goes_on ? UINT64_MAX : reading.count - front->row);
+    }
+    const uint64_t row_bytes =
+        variable.partition.row_elements() * bytes_of_dtype(reading.slice->slice.dtype);
+    const auto count = static_cast<uint32_t>(std::min<uint64_t>(
+        reading.count - front->row, std::max<uint64_t>(1, *left_bytes / row_bytes)));
+    read_bytes += copy(reading, front->row, count);
+    *left_bytes -= std::min(*left_bytes, count * row_bytes);
+    front->row += count;
+    if (front->row < reading.count) return read_bytes;
+    *front = {.at = at + 1};
+  } while (*left_bytes > 0 && front->at < readings_.size() &&
+           readings_[front->at].variable == &variable);
+  return read_bytes;
+}
+
+// What has come between the two.
+void TableReader::tell(const Front& before, const Front& now) {
+  uint32_t row = before.row;
+  for (size_t at = before.at; at < readings_.size() && at <= now.at; ++at, row = 0) {
+    const Reading& reading = readings_[at];
+    const uint32_t count = (at < now.at ? reading.count : now.row) - row;
+    if (count == 0) continue;
+    if (reading.all != nullptr) {
+      PARALLAX_CHECK(reading.variable->from_tables().take(row, count));
+      user_.on_hosts_rows(*reading.variable);
+    } else {
+      tell_there(reading.slice->slice.leaving, row, count);
+    }
+  }
 }
 
 TableReader::Found TableReader::find_shards(const PulledVariable& variable) {
@@ -207,28 +236,33 @@ TableReader::SlotRows TableReader::rows_of(const SlotMap::Slot& slot, uint64_t r
           .stride_bytes = slot.owner_slots * row_bytes};
 }
 
-uint64_t TableReader::copy(const Reading& reading, uint32_t count) {
-  const PulledVariable& variable = *reading.variable;
+// Slots are few, unless a setting says otherwise. Of fewer rows they are looked up row by row.
+void TableReader::find_slots(const PulledVariable& variable, uint64_t rows) {
   const uint64_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(variable.master);
   const std::span<const SlotMap::Slot> slots = variable.partition.slots();
-  // Slots are few, unless a setting says otherwise.
-  if (slots.size() > std::min<size_t>(count, slot_rows_.capacity())) {
-    return copy_wanted(reading, count,
+  slot_rows_.clear();
+  if (slots.size() > std::min<uint64_t>(rows, slot_rows_.capacity())) return;
+  for (const SlotMap::Slot& slot : slots) slot_rows_.push_back(rows_of(slot, row_bytes));
+}
+
+uint64_t TableReader::copy(const Reading& reading, uint32_t row, uint32_t count) {
+  const PulledVariable& variable = *reading.variable;
+  if (slot_rows_.empty()) {
+    const uint64_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(variable.master);
+    const std::span<const SlotMap::Slot> slots = variable.partition.slots();
+    return copy_wanted(reading, row, count,
                        [&](uint32_t slot) { return rows_of(slots[slot], row_bytes); });
   }
-  slot_rows_.resize(slots.size());
-  for (size_t slot = 0; slot < slots.size(); ++slot) {
-    slot_rows_[slot] = rows_of(slots[slot], row_bytes);
-  }
-  return copy_wanted(reading, count, [all = slot_rows_.data()](uint32_t slot) -> const SlotRows& {
-    return all[slot];
-  });
+  return copy_wanted(
+      reading, row, count,
+      [all = slot_rows_.data()](uint32_t slot) -> const SlotRows& { return all[slot]; });
 }
 
 template <typename RowsOf>
-uint64_t TableReader::copy_wanted(const Reading& reading, uint32_t count, RowsOf rows_of_slot) {
-  return reading.all == nullptr ? copy_slice(reading, count, rows_of_slot)
-                                : copy_hosts_rows(reading, count, rows_of_slot);
+uint64_t TableReader::copy_wanted(const Reading& reading, uint32_t row, uint32_t count,
+                                  RowsOf rows_of_slot) {
+  return reading.all == nullptr ? copy_slice(reading, row, count, rows_of_slot)
+                                : copy_hosts_rows(reading, row, count, rows_of_slot);
 }
 
 // How rows of a reading are copied, and which of those that are found lie with other ranks.
@@ -305,13 +339,14 @@ void TableReader::begin_known(const PulledVariable& variable) {
 // Each distinct row is looked for, and asked of the memory, once, some before it comes: they are
 // numbered in the order in which they first come.
 template <typename RowsOf>
-uint64_t TableReader::copy_slice(const Reading& reading, uint32_t count, RowsOf rows_of_slot) {
+uint64_t TableReader::copy_slice(const Reading& reading, uint32_t row, uint32_t count,
+                                 RowsOf rows_of_slot) {
   const PulledVariable& variable = *reading.variable;
   const CoalescedIds& coalesced = variable.coalescer;
   Copying copying(*this, reading);
   begin_known(variable);
-  const uint32_t* uniques = coalesced.uniques() + reading.slice->before + row_;
-  std::byte* to = reading.slice->slice.values + row_ * copying.bytes();
+  const uint32_t* uniques = coalesced.uniques() + reading.slice->before + row;
+  std::byte* to = reading.slice->slice.values + row * copying.bytes();
   const std::span<const std::byte*> rows = variable.tables.rows;
   uint32_t used = 0;  // the numbers below
   uint32_t together = 0;
@@ -338,11 +373,11 @@ uint64_t TableReader::copy_slice(const Reading& reading, uint32_t count, RowsOf 
 }
 
 template <typename RowsOf>
-uint64_t TableReader::copy_hosts_rows(const Reading& reading, uint32_t count,
+uint64_t TableReader::copy_hosts_rows(const Reading& reading, uint32_t row, uint32_t count,
                                       RowsOf rows_of_slot) const {
   const CoalescedIds& coalesced = reading.variable->coalescer;
   Copying copying(*this, reading);
-  const uint32_t first_item = coalesced.group_first(reading.variable->tables_group()) + row_;
+  const uint32_t first_item = coalesced.group_first(reading.variable->tables_group()) + row;
   const PulledSlice* into = reading.slice;
   const auto find = [&](uint32_t first, RowCopies::Some& found) {
     found.count = std::min(count - first, RowCopies::kTogether);

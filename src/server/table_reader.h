@@ -70,7 +70,7 @@ class TableReader final : public LentReader {
   void add(PulledVariable& variable, const PulledSlice& slice);
   void add_hosts_rows(PulledVariable& variable, const PulledSlice* slices);
   void begin();
-  bool finished() const { return at_ == readings_.size(); }
+  bool finished() const { return front_.at == readings_.size(); }
   // Those whose tables are not current yet.
   void add_missing(std::vector<uint32_t>* owners) const;
 
@@ -109,15 +109,25 @@ class TableReader final : public LentReader {
   Found find_shards(const PulledVariable& variable);
   bool unchanged() const;
   bool meant() const;
-  // Copies rows [row_, row_ + count) of it; how many bytes of other ranks'.
-  uint64_t copy(const Reading& reading, uint32_t count);
+  // How far readings have come.
+  struct Front {
+    size_t at = 0;     // the reading under way
+    uint32_t row = 0;  // its next row
+  };
+  // Copies more of one variable's, as much as the turn has left; how many bytes of other ranks'.
+  uint64_t copy_more(Front* front, uint64_t* left_bytes);
+  void tell(const Front& before, const Front& now);
+  void find_slots(const PulledVariable& variable, uint64_t rows);
+  // Of rows from `row` on.
+  uint64_t copy(const Reading& reading, uint32_t row, uint32_t count);
   SlotRows rows_of(const SlotMap::Slot& slot, uint64_t row_bytes) const;
   template <typename RowsOf>
-  uint64_t copy_wanted(const Reading& reading, uint32_t count, RowsOf rows_of_slot);
+  uint64_t copy_wanted(const Reading& reading, uint32_t row, uint32_t count, RowsOf rows_of_slot);
   template <typename RowsOf>
-  uint64_t copy_slice(const Reading& reading, uint32_t count, RowsOf rows_of_slot);
+  uint64_t copy_slice(const Reading& reading, uint32_t row, uint32_t count, RowsOf rows_of_slot);
   template <typename RowsOf>
-  uint64_t copy_hosts_rows(const Reading& reading, uint32_t count, RowsOf rows_of_slot) const;
+  uint64_t copy_hosts_rows(const Reading& reading, uint32_t row, uint32_t count,
+                           RowsOf rows_of_slot) const;
   void begin_known(const PulledVariable& variable);
 
   const Columns& columns_;
@@ -127,10 +137,9 @@ class TableReader final : public LentReader {
   std::vector<uint64_t> current_;  // by rank of the host: the step that may read its tables
   uint64_t step_ = 0;
   std::vector<Reading> readings_;
-  size_t at_ = 0;                    // the reading under way
-  uint32_t row_ = 0;                 // its next row
+  Front front_;
   std::vector<Shard> shards_;        // by rank of the host
-  std::vector<SlotRows> slot_rows_;  // of the reading under way, where they are few
+  std::vector<SlotRows> slot_rows_;  // of the variable under way, where they are few; else none
   KnownRows known_;                  // and of that
 };
 

@@ -24,8 +24,10 @@ Status Registry::add(Variable variable, uint32_t* id) {
   numbers_.emplace_back();
   try {
     variables_.push_back(std::move(variable));
+    by_id_.push_back(&variables_.back());
     id_of_name_.emplace(variables_.back().name, next);
   } catch (...) {  // no memory: none is registered by half
+    if (by_id_.size() > next) by_id_.pop_back();
     if (variables_.size() > next) variables_.pop_back();
     numbers_.pop_back();
     throw;

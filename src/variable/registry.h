@@ -34,7 +34,7 @@ class Registry {
   // INVALID: the name is taken. LIMIT.
   Status add(Variable variable, uint32_t* id);
   uint32_t size() const { return static_cast<uint32_t>(variables_.size()); }
-  const Variable& operator[](uint32_t id) const { return variables_[id]; }
+  const Variable& operator[](uint32_t id) const { return *by_id_[id]; }
   // PARALLAX_NO_VARIABLE: none has it, as may be with a name that another rank tells.
   uint32_t id_named(std::string_view name) const;
   // A commit has numbered it.
@@ -83,6 +83,7 @@ class Registry {
 
   std::deque<Variable> variables_;                             // by id
   std::unordered_map<std::string_view, uint32_t> id_of_name_;  // of names that lie in variables_
+  std::vector<const Variable*> by_id_;                         // where they lie: found sooner
   std::vector<Number> numbers_;                                // by id
 
   std::vector<const Variable*> numbered_;

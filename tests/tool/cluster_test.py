@@ -92,8 +92,8 @@ class Cluster(unittest.TestCase):
         for name, part in drive.PARTS.items():
             for setting in part["settings"]:
                 self.assertIn(f"`{setting}`", known, name)
-        self.assertLessEqual({"early-pull-off", "coding-off", "in-place-off", "listed-off"},
-                             set(drive.PARTS))
+        self.assertLessEqual({"early-pull-off", "coding-off", "in-place-off", "listed-off",
+                              "fuse-off"}, set(drive.PARTS))
 
     def test_a_grid_is_every_combination(self):
         options = drive.options_of(["--widths", "8,16", "--densities", "0.001", "--skews", "0.7,1",
@@ -132,7 +132,8 @@ class Cluster(unittest.TestCase):
                 [sys.executable, os.path.join(CLUSTER, "drive.py"), "--build", BUILD, "--steps",
                  "5000x64x600", "--hosts", "2", "--ranks", "2", "--mbit", "1000", "--rounds", "3",
                  "--slice-ms", "30", "--compute-ms", "1", "--out", out, "--without",
-                 ",".join(PEERS + ("early-pull-off", "coding-off"))], capture_output=True,
+                 ",".join(PEERS + ("early-pull-off", "coding-off", "fuse-off"))],
+                capture_output=True,
                 text=True, check=False, timeout=150, stdin=subprocess.DEVNULL,
                 env=dict(os.environ, PARALLAX_ROW_CODING="off"))
             self.assertEqual(0, done.returncode, done.stderr)

@@ -26,6 +26,7 @@ TEST(CoalescedIds, TheyGiveTheFirstOfEach) {
   const std::vector<int64_t> ids = {7, 3, 7, 49, 3, 7};
   coalescer.begin(6);
   coalescer.add_ids(partition, {.wide = ids.data()}, 6, 0);
+  coalescer.end_ids(partition);
   coalescer.group([](uint32_t) { return 1u; });
   EXPECT_EQ(coalescer.item_count(), 3u);
   EXPECT_EQ(coalescer.group_count(1), 3u);
@@ -74,6 +75,7 @@ TEST(CoalescedIds, TheyMakeTheBlockOfTheWhole) {
       found.add_ids(partition, {.wide = ids.data()}, before, 0);
       found.add_ids(partition, {.wide = ids.data() + before},
                     static_cast<uint32_t>(ids.size()) - before, before);
+      found.end_ids(partition);
       if (grouped) found.group([](uint32_t row_key) { return row_key % 2; });
       expect_found(found, partition, ids);
       std::vector<float> values(ids.size() * width);
@@ -156,6 +158,7 @@ TEST(CoalescedIds, SlicesApartAreThoseOfOneTable) {
                          .values = {reinterpret_cast<const std::byte*>(&values[before * width])}});
         before += count;
       }
+      found.end_ids(partition);
       expect_found(found, partition, all);
       ASSERT_TRUE(found.has(parts)) << "seed " << seed;
       const RowSlice slice = slice_of(all, values);
@@ -195,6 +198,7 @@ TEST(CoalescedIds, EveryRowIsFoundByItsIds) {
   CoalescedIds& found = alone.coalescer;
   found.begin(5);
   found.add_ids(partition, {}, 5, 0);
+  found.end_ids(partition);
   const std::vector<int64_t> ids = {0, 1, 2, 3, 4}, turned = {4, 3, 2, 1, 0};
   const std::vector<float> none;
   EXPECT_TRUE(found.has(slice_of(ids, none)));

@@ -246,6 +246,7 @@ TEST(RowCoalescer, RowsOfAnyWidthAreThoseOfOneAdditionAtATime) {
       OfIdsAlone alone(ids.size());
       alone.coalescer.begin(ids.size());
       alone.coalescer.add_ids(partition, slice.ids, slice.count, 0);
+      alone.coalescer.end_ids(partition);
       at_each_vector_level([&] {
         for (const bool are_there : {false, true}) {
           Coalescing<> made(partition, ids.size(), {.row_elements = width});

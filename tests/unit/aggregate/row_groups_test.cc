@@ -23,6 +23,7 @@ TEST(RowGroups, AreInTheOrderOfTheirRows) {
   Coalescing<> made(partition, ids.size(), {.row_elements = 1});
   alone.coalescer.begin(ids.size());
   alone.coalescer.add_ids(partition, {.wide = ids.data()}, static_cast<uint32_t>(ids.size()), 0);
+  alone.coalescer.end_ids(partition);
   alone.coalescer.group(group_of);
   made.coalescer.coalesce(partition, slice_of(ids, values), {}, group_of, made.block.data());
   std::vector<std::vector<uint32_t>> expected(kGroups);

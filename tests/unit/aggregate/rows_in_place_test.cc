@@ -103,6 +103,7 @@ TEST(RowsInPlace, ABlockHasTheOthers) {
       if (random.chance(50)) {
         alone.coalescer.begin(ids.size());
         alone.coalescer.add_ids(partition, slice.ids, slice.count, 0);
+        alone.coalescer.end_ids(partition);
         slice.count = static_cast<uint32_t>(random.below(ids.size() + 1));
         found = &alone.coalescer;
       }

@@ -104,6 +104,7 @@ TEST(SortedIds, MakeTheBlockOfAnIndex) {
       expect_alike(made, right);
       alone.coalescer.begin(of, many.random.chance(50));
       alone.coalescer.add_ids(many.partition, slice.ids, of, 0);
+      alone.coalescer.end_ids(many.partition);
       ASSERT_TRUE(alone.coalescer.has(slice));
       ASSERT_TRUE(alone.coalescer.padded());
       made.coalescer.coalesce_found(alone.coalescer, {&slice, 1}, group_of, made.block.data());
@@ -138,6 +139,7 @@ TEST(SortedIds, AreThoseOfOneSlice) {
     each->coalescer.begin(count + 3);
     each->coalescer.add_ids(many.partition, slice.ids, count, 0);
     each->coalescer.add_ids(many.partition, more.ids, 3, count);
+    each->coalescer.end_ids(many.partition);
   }
   for (uint32_t row = 0; row < count + 3; ++row) {
     ASSERT_EQ(alone.coalescer.first_row_of(row), alone_right.coalescer.first_row_of(row)) << row;

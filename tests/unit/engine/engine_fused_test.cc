@@ -175,8 +175,11 @@ TEST(EngineFused, ATableMayComeTwiceInACall) {
               std::vector<float>(second.begin(), second.begin() + 2));
     EXPECT_EQ(second[2], before[0]);
     EXPECT_EQ(first[2], 0) << "padding";
+    const std::vector<int64_t> of_another = {1};
+    std::vector<float> fifth(2, 8);
     ranks.all([&](uint32_t rank, Request** request) {
       const std::vector<parallax_slice_t> given = {rows_slice(3, ids, third.data()),
+                                                   rows_slice(5, of_another, fifth.data()),
                                                    rows_slice(3, others, fourth.data())};
       return ranks.calls(rank).push(ranks.step, given, request);
     });

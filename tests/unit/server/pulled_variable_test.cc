@@ -104,6 +104,7 @@ TEST(PulledVariable, LeadersOweTheRowsOfTheirColumns) {
   CoalescedIds& coalescer = rank.pulled.coalescer;
   coalescer.begin(ids.size());
   coalescer.add_ids(rank.partition, {.wide = ids.data()}, static_cast<uint32_t>(ids.size()), 0);
+  coalescer.end_ids(rank.partition);
   coalescer.group(
       [&](uint32_t row_key) { return rank.columns.column_of(rank.partition.owner_of(row_key)); });
   rank.pulled.expect_answers();
