@@ -781,7 +781,8 @@ typedef struct parallax_variable {
   int32_t priority;       /* Of what this rank owes another of gradients, and reads of one on its
                            * host, the variable with the higher goes first; of the same what was
                            * given first. A large one gives way between messages. Pulls, and calls
-                           * beside the steps, are of priority 0. A hint: results are the same
+                           * beside the steps, are of priority 0. Tables that go as one (setting
+                           * fuse_tables) have the highest of theirs. A hint: results are the same
                            * bits, and ranks may differ in it */
   /* FTRL, as Keras names them; finite, >= 0: */
   double l1, l2;          /* l1_regularization_strength, l2_regularization_strength */
@@ -1052,7 +1053,8 @@ typedef struct parallax_step_info {
  *              ROWWISE_ADAGRAD s: row_count
  *   state[1]   ADAM v, FTRL z: row_count x row_elements
  *              CALLBACK, both: row_count x state_elements[i]
- *   updates    ADAM's t, one number for the whole variable; of other rules the same count */
+ *   updates    ADAM's t, one number for the whole variable; of other rules the same count, which of
+ *              tables that go as one (setting fuse_tables) is one for all of them */
 typedef struct parallax_rows {
   size_t size;
   uint32_t variable;
@@ -1243,7 +1245,8 @@ PARALLAX_API parallax_status_t parallax_request_release(parallax_request_t *requ
 /* ---- Explain ------------------------------------------------------------------------------ */
 
 typedef enum parallax_report {
-  PARALLAX_REPORT_PLAN = 0, /* per variable: method, alternatives with predicted bytes, why */
+  PARALLAX_REPORT_PLAN = 0, /* per variable: method, alternatives with predicted bytes, why; of
+                             * tables that go as one (`fused`) all with the first of them */
   PARALLAX_REPORT_STATS = 1, /* counters of this rank: bytes and messages on the wire and within
                               * the host; by variable its bytes, and its memory reserved and
                               * touched (asks the kernel: ms for GiB); buffers; waits; late rank */

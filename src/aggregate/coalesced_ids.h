@@ -34,8 +34,8 @@ class CoalescedIds final : public RowGroups {
 
   // Of any number of slices that have so many rows together: begin(), then, before anybody else
   // takes the scratch, add_ids() of one slice after the other, of which those before it have so
-  // many rows, end_ids(), and group(), where somebody asks for items. An item's row, the first that has its
-  // id, is then counted over all of them. Checked before: ids are in 0..rows-1 or padding.
+  // many rows, end_ids(), and group(), where somebody asks for items. An item's row, the first that
+  // has its id, is then counted over all of them. Checked before: ids are in 0..rows-1 or padding.
   // `first_rows`: it is asked which row that is, by items or first_row_of(). `apart`: no slice has
   // an id of another, so that each is looked for among its own alone.
   void begin(uint64_t tokens, bool first_rows = true, bool apart = false) {

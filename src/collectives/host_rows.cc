@@ -183,11 +183,20 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   }
   StepBuffer& buffer = step_buffer(step);
   buffer.pending = pending;
-  if (slice.which_parts != Contribution::Parts::kAll) return add_parts(buffer, slice);
   buffer.first = slice.rows;
   buffer.more = slice.more;
   buffer.parts = slice.parts;
+  buffer.which_parts = slice.which_parts;
   buffer.distinct = slice.distinct;
+  if (slice.which_parts != Contribution::Parts::kAll) {
+    // They are read at once, so that nothing is borrowed.
+    PARALLAX_CHECK(compute_.at_once());
+    buffer.found = nullptr;
+    coalesce(buffer);
+    if (slice.which_parts == Contribution::Parts::kSome) return;
+    ++*pending;
+    return give_rows(buffer);
+  }
   // A job of the pool would read it while the next pull changes it.
   const bool found = slice.coalesced != nullptr && slice.more.count == 0 && compute_.at_once() &&
                      slice.coalesced->has(buffer.all());
@@ -196,9 +205,7 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   ++*pending;  // of the compute job, or all of them
   buffer.job.context = &buffer;
   if (slice.arriving != nullptr) return start_arriving(buffer, *slice.arriving);
-  uint64_t rows = slice.more.count + slice.distinct.count;
-  for (const RowSlice& each : buffer.all()) rows += each.count;
-  buffer.job.cost_bytes = rows * row_bytes_;
+  buffer.job.cost_bytes = buffer.row_count() * row_bytes_;
   buffer.in_place = buffer.held = slice.may_stay && slice.more.count == 0 && compute_.at_once() &&
                                   coalescer_.may_stay(slice.rows.count) &&
                                   notes_.reads_slice(slice.rows, readers_);
@@ -224,18 +231,6 @@ void HostRows::contribute(uint64_t step, const Contribution& slice, uint32_t* pe
   --*pending;
 }
 
-// They are read at once, so that nothing is borrowed.
-void HostRows::add_parts(StepBuffer& buffer, const Contribution& slice) {
-  PARALLAX_CHECK(compute_.at_once());
-  if (!std::exchange(buffer.in_parts, true)) coalescer_.begin_parts(buffer.block.data());
-  coalescer_.add_parts(partition_, slice.parts);
-  if (slice.which_parts != Contribution::Parts::kLast) return;
-  coalescer_.end_parts(row_columns_);
-  buffer.first = {};
-  ++*buffer.pending;
-  give_rows(buffer);
-}
-
 // A job, or what is not left to one.
 void HostRows::coalesce(StepBuffer& buffer) {
   std::byte* const block = buffer.block.data();
@@ -245,10 +240,10 @@ void HostRows::coalesce(StepBuffer& buffer) {
     coalescer_.coalesce_in_place(partition_, buffer.first, buffer.found, row_columns_, block);
   } else if (buffer.found != nullptr) {
     coalescer_.coalesce_found(*buffer.found, buffer.all(), row_columns_, block);
-  } else if (!buffer.parts.empty()) {
-    coalescer_.begin_parts(block);
+  } else if (buffer.in_parts || !buffer.parts.empty()) {
+    if (!std::exchange(buffer.in_parts, true)) coalescer_.begin_parts(block);
     coalescer_.add_parts(partition_, buffer.parts);
-    coalescer_.end_parts(row_columns_);
+    if (buffer.which_parts != Contribution::Parts::kSome) coalescer_.end_parts(row_columns_);
   } else {
     coalescer_.coalesce(partition_, buffer.first, buffer.more, row_columns_, block);
   }

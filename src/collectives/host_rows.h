@@ -124,7 +124,8 @@ class HostRows final : private LentReader {
     std::span<StagedNote> notes;  // by column: to its leader, of another rank
     ComputeJob job;
     RowSlice first, more;
-    std::span<const RowSlice> parts;      // in place of these, where they are all
+    std::span<const RowSlice> parts;  // in place of these
+    Contribution::Parts which_parts = Contribution::Parts::kAll;
     bool in_parts = false;                // some have come
     DistinctRows distinct;                // likewise
     const CoalescedIds* found = nullptr;  // has the ids of the slice, and is read by a job at once
@@ -134,6 +135,11 @@ class HostRows final : private LentReader {
     bool in_place = false;  // rows that come once are read in the slice
     bool held = false;      // and it is not said yet that they stay there
     uint32_t rows_in_slice() const { return in_place ? first.count : 0; }
+    uint64_t row_count() const {
+      uint64_t rows = more.count + distinct.count;
+      for (const RowSlice& each : all()) rows += each.count;
+      return rows;
+    }
     std::span<const RowSlice> all() const { return parts.empty() ? std::span(&first, 1) : parts; }
     ColumnSum own;                     // of a leader
     std::vector<ColumnSum> of_domain;  // of columns that others lead
@@ -149,7 +155,6 @@ class HostRows final : private LentReader {
   void add_arrived(StepBuffer& buffer);
   void end_arrived(StepBuffer& buffer);
   Turn join_ready(StepBuffer& buffer, uint64_t* left_bytes);
-  void add_parts(StepBuffer& buffer, const Contribution& slice);
   void coalesce(StepBuffer& buffer);
   void give_rows(StepBuffer& buffer);
   void end_alone(StepBuffer& buffer);

@@ -61,7 +61,7 @@ bool borrows(const Request& request, const Registry& registry, const ByteRange& 
     case RequestKind::kRows:
       return rows_borrow(request.rows_call, *variables[request.rows_call.variable], bytes);
     case RequestKind::kBroadcast:
-      return ByteRange::at(request.buffer, request.bytes).overlaps(bytes);
+      return ByteRange::at(request.buffer.data(), request.buffer.size()).overlaps(bytes);
     case RequestKind::kCollective:
       return request.send.overlaps(bytes) || request.recv.overlaps(bytes);
     case RequestKind::kCommit:

@@ -94,8 +94,7 @@ Status CollectiveCalls::broadcast(std::byte* buffer, uint64_t bytes, uint32_t ro
   TakenRequest taken(requests_);
   PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kBroadcast, 0));
   taken->root = root;
-  taken->buffer = buffer;
-  taken->bytes = bytes;
+  taken->buffer = {buffer, bytes};
   broadcasts_.push(&*taken);
   *request = taken.keep();
   return {};
@@ -111,7 +110,7 @@ Status CollectiveCalls::advance_broadcast() {
     Request& first = broadcasts_.front();
     if (!first.started) {
       first.started = true;
-      exchange_.start(first.root, first.buffer, first.bytes);
+      exchange_.start(first.root, first.buffer.data(), first.buffer.size());
     }
     PARALLAX_RETURN_IF_ERROR(mismatch());
     if (!exchange_.finished()) return {};

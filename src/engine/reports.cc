@@ -3,11 +3,8 @@
 #include "engine/reports.h"
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
-
-#include "planner/explain.h"
 
 namespace parallax {
 
@@ -27,7 +24,8 @@ FusedFacts Reports::fused_facts(uint32_t id) const {
   const Registry& registry = parts_.registry;
   if (registry.member_of(id) == Registry::kNotFused) return {};
   const uint32_t number = registry.number_of(id), first = registry.id_of(number);
-  return {.first = registry[first].name,
+  return {.name = registry[id].name,
+          .first = registry[first].name,
           .tables = static_cast<uint32_t>(registry.numbered()[number]->fused.size()),
           .rows = registry[id].rows,
           .is_first = id == first};
@@ -37,16 +35,16 @@ std::string Reports::plan_json() const {
   const std::vector<VariableFacts> facts = parts_.plan_control.facts();
   const Plan plan = parts_.group.plan();
   std::vector<VariableFacts> own_facts;
+  std::vector<FusedFacts> fused;
   Plan own_plan;
   for (const uint32_t id : committed_ids()) {
     const uint32_t number = parts_.registry.number_of(id);
     own_facts.push_back(facts[number]);
-    own_facts.back().name = parts_.registry[id].name;
-    own_facts.back().fused = fused_facts(id);
+    fused.push_back(fused_facts(id));
     own_plan.push_back(plan[number]);
   }
   return explain_json(own_facts, parts_.group.topology(), parts_.plan_mode, own_plan,
-                      parts_.plan_control.settled());
+                      parts_.plan_control.settled(), fused);
 }
 
 namespace {
@@ -97,6 +95,29 @@ void add_what_few_have(const VariableRuntime& runtime, const Group::MemoryUse& m
 
 }  // namespace
 
+nlohmann::json Reports::variables_json(MemoryOfAll* memory_of_all) const {
+  nlohmann::json variables = nlohmann::json::array();
+  for (const uint32_t id : committed_ids()) {
+    const std::string& name = parts_.registry[id].name;
+    const FusedFacts fused = fused_facts(id);
+    const uint32_t number = parts_.registry.number_of(id);
+    const VariableRuntime& runtime = parts_.group.runtime(number);
+    // Of fused tables the first has all.
+    const bool has_any = fused.tables == 0 || fused.is_first;
+    const Group::MemoryUse memory = has_any ? parts_.group.memory_use(runtime) : Group::MemoryUse();
+    memory_of_all->all.reserved_bytes += memory.reserved_bytes;
+    memory_of_all->all.touched_bytes += memory.touched_bytes;
+    variables.push_back(
+        wire_json(name, has_any ? parts_.traffic.variable(number) : VariableTraffic()));
+    variables.back()["memory_reserved_bytes"] = memory.reserved_bytes;
+    variables.back()["memory_touched_bytes"] = memory.touched_bytes;
+    add_what_few_have(runtime, memory, &variables.back());
+    add_fused(fused, &variables.back());
+    if (memory.device_bytes > 0) memory_of_all->of_devices[memory.device] += memory.device_bytes;
+  }
+  return variables;
+}
+
 std::string Reports::stats_json() const {
   const auto traffic = [](const Traffic& of) {
     return nlohmann::json{{"sent_bytes", of.sent_bytes},
@@ -104,57 +125,35 @@ std::string Reports::stats_json() const {
                           {"sent_messages", of.sent_messages},
                           {"received_messages", of.received_messages}};
   };
-  nlohmann::json variables = nlohmann::json::array();
-  Group::MemoryUse all;
-  std::map<uint32_t, uint64_t> of_devices;  // bytes, by device
-  for (const uint32_t id : committed_ids()) {
-    const std::string& name = parts_.registry[id].name;
-    const FusedFacts fused = fused_facts(id);
-    if (fused.tables > 0 && !fused.is_first) {
-      variables.push_back(wire_json(name, {}));
-      variables.back()["memory_reserved_bytes"] = variables.back()["memory_touched_bytes"] = 0;
-      add_fused(fused, &variables.back());
-      continue;
-    }
-    const uint32_t number = parts_.registry.number_of(id);
-    const VariableRuntime& runtime = parts_.group.runtime(number);
-    const Group::MemoryUse memory = parts_.group.memory_use(runtime);
-    const VariableTraffic& wire = parts_.traffic.variable(number);
-    all.reserved_bytes += memory.reserved_bytes;
-    all.touched_bytes += memory.touched_bytes;
-    variables.push_back(wire_json(name, wire));
-    variables.back()["memory_reserved_bytes"] = memory.reserved_bytes;
-    variables.back()["memory_touched_bytes"] = memory.touched_bytes;
-    add_what_few_have(runtime, memory, &variables.back());
-    add_fused(fused, &variables.back());
-    if (memory.device_bytes > 0) of_devices[memory.device] += memory.device_bytes;
-  }
+  MemoryOfAll memory;
+  const nlohmann::json variables = variables_json(&memory);
   nlohmann::json local = traffic(parts_.traffic.local());
   local["lent_bytes"] = parts_.outbox.lending().counts().lent_bytes;
   local["read_bytes"] = parts_.outbox.lending().counts().read_bytes;
   local["written_bytes"] = parts_.outbox.lending().counts().written_bytes;
-  nlohmann::json stats = {
-      {"rank", parts_.group.columns().rank()},
-      {"steps_committed", parts_.pipeline.window().finished()},
-      {"transport", parts_.transport},
-      {"wire", traffic(parts_.traffic.wire())},
-      {"local", local},
-      {"variables", variables},
-      {"memory", {{"reserved_bytes", all.reserved_bytes}, {"touched_bytes", all.touched_bytes}}},
-      {"nccl",
-       {{"registered_buffers", parts_.registered.count},
-        {"registered_buffer_bytes", parts_.registered.bytes},
-        {"refused_buffers", parts_.registered.refused},
-        {"gather_windows", parts_.registered.windows},
-        {"gather_window_bytes", parts_.registered.window_bytes},
-        {"program_windows", parts_.registered.program_windows},
-        {"program_window_bytes", parts_.registered.program_window_bytes}}},
-      {"late", late_json(parts_.pipeline.late(), parts_.group.columns())},
-      {"early_rows", early_rows()},
-      {"looked_up_rows", parts_.group.rows().scratch.looked_up()},
-      {"dropped_messages", parts_.traffic.dropped_messages()},
-      {"growth_count", growth_count()}};
-  for (const auto& [device, bytes] : of_devices) {
+  nlohmann::json stats = {{"rank", parts_.group.columns().rank()},
+                          {"steps_committed", parts_.pipeline.window().finished()},
+                          {"transport", parts_.transport},
+                          {"wire", traffic(parts_.traffic.wire())},
+                          {"local", local},
+                          {"variables", variables},
+                          {"memory",
+                           {{"reserved_bytes", memory.all.reserved_bytes},
+                            {"touched_bytes", memory.all.touched_bytes}}},
+                          {"nccl",
+                           {{"registered_buffers", parts_.registered.count},
+                            {"registered_buffer_bytes", parts_.registered.bytes},
+                            {"refused_buffers", parts_.registered.refused},
+                            {"gather_windows", parts_.registered.windows},
+                            {"gather_window_bytes", parts_.registered.window_bytes},
+                            {"program_windows", parts_.registered.program_windows},
+                            {"program_window_bytes", parts_.registered.program_window_bytes}}},
+                          {"late", late_json(parts_.pipeline.late(), parts_.group.columns())},
+                          {"early_rows", early_rows()},
+                          {"looked_up_rows", parts_.group.rows().scratch.looked_up()},
+                          {"dropped_messages", parts_.traffic.dropped_messages()},
+                          {"growth_count", growth_count()}};
+  for (const auto& [device, bytes] : memory.of_devices) {
     stats["memory"]["devices"].push_back({{"device", device}, {"bytes", bytes}});
   }
   if (nlohmann::json coalesced = coalesced_json(parts_.device_calls.coalesced());

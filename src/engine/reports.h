@@ -6,6 +6,8 @@
 #define PARALLAX_ENGINE_REPORTS_H_
 
 #include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +26,7 @@
 #include "group/step_pipeline.h"
 #include "group/trees.h"
 #include "message/outbox.h"
+#include "planner/explain.h"
 #include "variable/registry.h"
 
 namespace parallax {
@@ -74,6 +77,11 @@ class Reports {
  private:
   std::vector<uint32_t> committed_ids() const;
   FusedFacts fused_facts(uint32_t id) const;
+  struct MemoryOfAll {
+    Group::MemoryUse all;
+    std::map<uint32_t, uint64_t> of_devices;  // bytes, by device
+  };
+  nlohmann::json variables_json(MemoryOfAll* memory_of_all) const;
 
   // Each returns a part of the sentence, and notes the first rank and variable that it names.
   std::string describe_missing(const Request& request, ErrorFacts& about) const;

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/byte_range.h"
@@ -63,8 +64,7 @@ struct Request {
   uint32_t slices_done = 0;  // evaluation, reduce: the first so many are
   // broadcast
   uint32_t root = 0;
-  std::byte* buffer = nullptr;
-  uint64_t bytes = 0;
+  std::span<std::byte> buffer;
   ByteRange send, recv;  // collective
   // Slices on devices: DeviceCalls' number of the call, 0 where there is none, and the caller's
   // buffers, where `slices` has their copies.
@@ -100,8 +100,7 @@ struct Request {
     parts.clear();
     slice_done.clear();
     info = {};
-    buffer = nullptr;
-    bytes = 0;
+    buffer = {};
     send = recv = {};
     staged = 0;
     borrowed.clear();

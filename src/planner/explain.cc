@@ -103,10 +103,10 @@ std::string why_of_domains(const VariableFacts& facts, const TopologyFacts& topo
          " NUMA nodes first";
 }
 
-void add_fused(const VariableFacts& facts, Json* variable) {
-  const FusedFacts& fused = facts.fused;
+void add_fused(const FusedFacts& fused, Json* variable) {
   Json& json = *variable;
-  json["fused"] = {{"first", fused.first}, {"tables", fused.tables}, {"rows", facts.rows}};
+  json["fused"] = {{"first", fused.first}, {"tables", fused.tables}, {"rows", json["rows"]}};
+  json["name"] = fused.name;
   json["rows"] = fused.rows;
   if (fused.is_first) return;
   json["why"] = "goes with '" + fused.first + "', of its kind and as small (fuse_tables)";
@@ -139,7 +139,6 @@ Json variable_json(const VariableFacts& facts, const TopologyFacts& topology,
                   why_of_domains(facts, topology, plan) + why_of_rounding(facts, topology, plan)},
       {"measured", measured_json(facts)},
       {"alternatives", std::move(alternatives_json)}};
-  if (facts.fused.tables > 0) add_fused(facts, &json);
   if (!facts.carrier.empty() || !facts.carrier_why.empty()) {
     json["carrier"] = facts.carrier.empty() ? "host" : facts.carrier;
   }
@@ -188,13 +187,14 @@ std::string table_line(const std::string& name, size_t name_width, const Alterna
 
 std::string explain_json(std::span<const VariableFacts> variables, const TopologyFacts& topology,
                          parallax_plan_mode_t mode, std::span<const VariablePlan> plan,
-                         bool settled) {
+                         bool settled, std::span<const FusedFacts> fused) {
   PARALLAX_CHECK(variables.size() == plan.size());
   Json list = Json::array();
   for (size_t i = 0; i < variables.size(); ++i) {
     const auto found =
         alternatives(variables[i], topology, mode, {.plan = plan[i], .settled = settled});
     list.push_back(variable_json(variables[i], topology, found, plan[i]));
+    if (i < fused.size() && fused[i].tables > 0) add_fused(fused[i], &list.back());
   }
   Json costs = Json::object();
   for (size_t row = 0; row < kConstantCount; ++row) {

@@ -91,14 +91,6 @@ struct WireNumbers {
   bool has_code = false;
 };
 
-// Of a table that is planned with others, as one variable (variable/fused_tables.h), in a report.
-struct FusedFacts {
-  std::string first;     // whose line tells of all
-  uint32_t tables = 0;   // 0: it goes by itself
-  uint64_t rows = 0;     // its own
-  bool is_first = false;
-};
-
 // What is known of a variable. The measured figures are averages per step; they matter for slices
 // with row ids only, dense costs follow from the shape. Rows are distinct rows, once coalesced.
 struct VariableFacts {
@@ -133,7 +125,6 @@ struct VariableFacts {
   ScheduleCost to_all = {}, to_owners = {};
   // Of to_all: those that may carry it; empty where that is one alone.
   std::vector<TimedAlgorithm> timed = {};
-  FusedFacts fused = {};
 };
 
 // Whether this rank codes the rows that it sends to other hosts (row_coding.h).

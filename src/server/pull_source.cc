@@ -73,19 +73,19 @@ void PullSource::add(const PullSlice& slice) {
     const PullSlice& given = last.slice.on_device ? last.on_device : last.slice;
     PARALLAX_CHECK(given.dtype == slice.dtype && given.on_device == slice.on_device);
     last.next = place;
-    variable.apart = variable.apart && !slice.again;
+    PulledSlice& first = slices_[variable.first_slice];
+    first.apart = first.apart && !slice.again;
     before = last.before + last.slice.count;
   } else {
     variable.first_slice = place;
     variable.filled = 0;
-    variable.apart = variable.fused;
     variable.slice_dtype = wire_dtype(slice.dtype, variable.master);
     variable.table_writes = slice.on_device;
     active_variables_.push_back(slice.variable);
   }
   if (variable.by_rows()) PARALLAX_CHECK(before + uint64_t{slice.count} <= variable.rows_max);
   variable.last_slice = place;
-  slices_.push_back({.slice = slice, .before = before});
+  slices_.push_back({.slice = slice, .before = before, .apart = slice.member != UINT32_MAX});
   if (!slice.on_device) return;
   slices_.back().on_device = slice;
   if (variable.by_rows()) slices_.back().slice = others_of(variable, slice, before);
@@ -126,7 +126,7 @@ void PullSource::coalesce(PulledVariable& variable) {
   const PulledSlice& last = slices_[variable.last_slice];
   // What is read in place is copied by distinct rows alone.
   coalescer.begin(last.before + last.slice.count, variable.in_tables != RowsInTables::kAll,
-                  variable.apart);
+                  slices_[variable.first_slice].apart);
   for (uint32_t place = variable.first_slice;; place = slices_[place].next) {
     const PulledSlice& each = slices_[place];
     coalescer.add_ids(variable.partition, each.slice.ids, each.slice.count, each.before);

@@ -24,7 +24,6 @@ PulledVariable::PulledVariable(uint32_t number, const Columns& all, const Variab
       columns(all),
       partition(owned),
       rows_max(variable.rows_max),
-      fused(!variable.fused.empty()),
       master(variable.stored_dtype()),
       on_device(variable.table_memory != PARALLAX_MEMORY_HOST),
       scratch(shared_scratch),

@@ -106,6 +106,7 @@ struct PulledSlice {
   uint32_t before = 0;       // rows of the earlier ones
   uint32_t next = 0;         // the next one's place in the pull; 0: it is the last
   PullSlice on_device = {};  // of one that a table writes: the caller's
+  bool apart = false;        // the first of several, of which none has a row of another
 };
 
 // Of rows that ascend, counted over all slices of a variable, and are asked for one after the
@@ -199,7 +200,6 @@ struct PulledVariable {
   const Columns& columns;
   const Partition& partition;
   const uint64_t rows_max;
-  const bool fused;              // of fused tables
   const uint32_t master;         // the dtype that its tables keep
   const bool on_device;          // its table
   RowScratch* const scratch;     // by which the ids of a pull are coalesced; null: by its own index
@@ -211,7 +211,6 @@ struct PulledVariable {
   uint32_t slice_dtype = 0;                      // what their values travel as
   uint32_t filled = 0;                           // of the pull's only slice: rows that are there
   RowsInTables in_tables = RowsInTables::kNone;  // of the pull
-  bool apart = false;                            // in the pull: no slice has a row of another
   bool table_writes = false;                     // in the pull: its slices are on_device
   OthersRows others;                             // none: this rank owns no row, or all
   // Of ranks of this host.

@@ -79,18 +79,6 @@ void will_be_written(Arena& arena, std::span<const std::byte> array, uint32_t dt
   }
 }
 
-// False: they are zeros.
-bool has_initial_values(const Variable& variable) {
-  if (!variable.fused.empty()) {
-    return std::any_of(variable.fused.begin(), variable.fused.end(), [](const FusedMember& member) {
-      return has_initial_values(*member.variable);
-    });
-  }
-  if (variable.init == PARALLAX_INIT_CONSTANT) return variable.init_low != 0;
-  // Of BROADCAST they come later, by take_values(); those of rank 0 are here.
-  return variable.init != PARALLAX_INIT_BROADCAST || variable.initial != nullptr;
-}
-
 // Rows of a sum. `updater` is the caller's own, of which the compiler knows all.
 template <typename T, typename Values, typename Rule, typename RowOf, typename FirstOf>
 void update_rows(const ReducedGradient& gradient, const RowUpdater<T, Values, Rule>& updater,

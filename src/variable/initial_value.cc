@@ -2,12 +2,14 @@
 // Uniform and normal values by counter. See initial_value.h.
 #include "variable/initial_value.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <iterator>
 #include <sstream>
 
 #include "base/counter_bits.h"
+#include "variable/fused_tables.h"
 
 namespace parallax {
 
@@ -195,6 +197,17 @@ Status check_initial(const parallax_variable_t& in, const std::string& name) {
 }
 
 // ---- values
+
+bool has_initial_values(const Variable& variable) {
+  if (!variable.fused.empty()) {
+    return std::any_of(variable.fused.begin(), variable.fused.end(), [](const FusedMember& member) {
+      return has_initial_values(*member.variable);
+    });
+  }
+  if (variable.init == PARALLAX_INIT_CONSTANT) return variable.init_low != 0;
+  // Of BROADCAST they come later, by take_values(); those of rank 0 are here.
+  return variable.init != PARALLAX_INIT_BROADCAST || variable.initial != nullptr;
+}
 
 namespace {
 

@@ -22,6 +22,9 @@ inline constexpr const char* kInitNames[] = {"CONSTANT",         "UNIFORM", "NOR
 // the values of a broadcast is not known here.
 Status check_initial(const parallax_variable_t& in, const std::string& name);
 
+// False: they are zeros.
+bool has_initial_values(const Variable& variable);
+
 // The initial value of one element, before it is rounded to the type that the variable is kept in.
 double initial_value(const Variable& variable, uint64_t row, uint64_t column);
 

@@ -90,8 +90,7 @@ void Script::draw_contributions(Played* step) {
     std::optional<std::vector<int64_t>> common;
     for (uint32_t rank = 0; rank < world_.size(); ++rank) {
       Contribution& contribution = step->contributions[variable][rank];
-      if (step->ranks[rank].absent) continue;
-      if (random_.chance(15) && !(managed(variable) && is_whole(*step, rank))) continue;
+      if (step->ranks[rank].absent || (random_.chance(15) && !is_whole(*step, rank))) continue;
       contribution.contributed = true;
       uint64_t rows = shape.rows;
       if (ids(variable)) {
@@ -265,19 +264,12 @@ std::string Script::post_read_all(Played* step, uint32_t rank) {
   return "";
 }
 
-// By chances of its own, so that a seed plays the rest as it does without.
-bool Script::is_whole(const Played& step, uint32_t rank) const {
-  SeededRandom whole = SeededRandom(options_.world.seed).fork(1000 + step.number).fork(rank);
-  return options_.whole_percent > 0 && whole.chance(options_.whole_percent);
-}
-
 // All pushes, or all reduces, in one call or several.
 std::string Script::post_contributions(Played* step, uint32_t rank, bool pushes) {
   std::vector<std::vector<uint32_t>> calls(1);
   for (uint32_t variable = 0; variable < options_.variables.size(); ++variable) {
     if (managed(variable) != pushes || !step->contributions[variable][rank].contributed) continue;
-    const bool apart = !calls.back().empty() && random_.chance(40);
-    if (apart && !(pushes && is_whole(*step, rank))) calls.emplace_back();
+    if (!calls.back().empty() && random_.chance(40) && !is_whole(*step, rank)) calls.emplace_back();
     calls.back().push_back(variable);
   }
   for (const std::vector<uint32_t>& variables : calls) {

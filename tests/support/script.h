@@ -30,7 +30,7 @@ struct ScriptOptions {
   bool pipelined = false;         // a step is posted while the one before ends
   uint32_t density_percent = 40;  // of rows_max that a slice has at most
   IdSets id_sets = IdSets::kDrawn;
-  // Of steps of a rank that is there: it pushes all that is managed in one call.
+  // Of steps of a rank that is there: it gives all variables, in one call.
   uint32_t whole_percent = 0;
 };
 
@@ -86,7 +86,11 @@ class Script {
                             std::deque<std::vector<int32_t>>* narrow, Numbers* values,
                             bool dense = false);
   void draw_contributions(Played* step);
-  bool is_whole(const Played& step, uint32_t rank) const;
+  // By chances of its own, so that a seed plays the rest as it does without.
+  bool is_whole(const Played& step, uint32_t rank) const {
+    SeededRandom whole = SeededRandom(options_.world.seed).fork(1000 + step.number).fork(rank);
+    return options_.whole_percent > 0 && whole.chance(options_.whole_percent);
+  }
   std::vector<int64_t> draw_ids(uint32_t variable, uint64_t count);
   std::string post(Played* step, bool read_all);
   std::string post_rank(Played* step, uint32_t rank, bool read_all);

@@ -109,85 +109,98 @@ TEST(CoalescedIds, TheyMakeTheBlockOfTheWhole) {
   }
 }
 
-// Given slices of tables whose rows lie one behind the other, expect each to be found among its
-// own, and what comes of them, and of a push of them, to be that of one slice of all their rows.
+// Slices of tables of so many rows, which lie one behind the other, and one slice of all their
+// rows.
+struct OfTables {
+  OfTables(SeededRandom& random, uint64_t tables, uint64_t rows, uint64_t most, uint32_t width)
+      : ids(tables), narrow(tables) {
+    std::vector<bool> is_whole(tables);
+    for (uint64_t table = 0; table < tables; ++table) {
+      ids[table] = draw_ids(random, most, rows);
+      is_whole[table] = most >= rows && random.chance(30);
+      if (is_whole[table]) {
+        ids[table].resize(rows);
+        std::iota(ids[table].begin(), ids[table].end(), 0);
+      }
+      narrow[table].assign(ids[table].begin(), ids[table].end());
+      for (const int64_t id : ids[table]) {
+        all.push_back(id == kPaddingId ? id : id + static_cast<int64_t>(table * rows));
+      }
+    }
+    values.resize(all.size() * width);
+    for (float& value : values) value = static_cast<float>(random.unit() - 0.5);
+    const auto* at = reinterpret_cast<const std::byte*>(values.data());
+    for (uint64_t table = 0; table < tables; ++table) {
+      RowIds of_table = {.wide = ids[table].data()};
+      if (random.chance(50)) of_table = {.narrow = narrow[table].data()};
+      if (is_whole[table]) of_table = {};
+      of_table.first = static_cast<uint32_t>(table * rows);
+      const auto count = static_cast<uint32_t>(ids[table].size());
+      parts.push_back({.ids = of_table, .count = count, .values = {at}});
+      at += size_t{count} * width * sizeof(float);
+    }
+  }
+
+  std::vector<std::vector<int64_t>> ids;
+  std::vector<std::vector<int32_t>> narrow;
+  std::vector<int64_t> all;
+  std::vector<float> values;
+  std::vector<RowSlice> parts;
+};
+
+// Given slices of several tables, expect each to be found among its own, and what comes of them,
+// and of a push of them, in one call or in two, to be that of one slice of all their rows.
 TEST(CoalescedIds, SlicesApartAreThoseOfOneTable) {
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
+  for (uint64_t seed = 1; seed <= 600; ++seed) {
     SeededRandom random(seed);
     const uint64_t tables = 1 + random.below(12), rows = 1 + random.below(60);
+    const uint64_t most = 1 + random.below(40), rows_max = tables * most;
     const uint32_t width = draw_width(random);
     const Partition partition(tables * rows, width, true, SlotMap::of_ranks(5, kSlotsPerOwner), 0);
-    const uint64_t rows_max = tables * (1 + random.below(40));
     RowScratch scratch;
     ASSERT_TRUE(scratch.reserve(rows_max).ok());
     const RowCoalescerOptions options = {.row_elements = width, .scratch = lend(random, &scratch)};
     Coalescing<> whole(partition, rows_max, options), made(partition, rows_max, options);
     OfIdsAlone alone(rows_max, lend(random, &scratch));
     CoalescedIds& found = alone.coalescer;
-    for (int round = 0; round < 3; ++round) {
-      std::vector<int64_t> all;
-      std::vector<std::vector<int64_t>> ids(tables);
-      std::vector<std::vector<int32_t>> narrow(tables);
-      std::vector<bool> is_whole(tables);
-      for (uint64_t table = 0; table < tables; ++table) {
-        ids[table] = draw_ids(random, rows_max / tables, rows);
-        is_whole[table] = rows_max / tables >= rows && random.chance(30);
-        if (is_whole[table]) {
-          ids[table].resize(rows);
-          std::iota(ids[table].begin(), ids[table].end(), 0);
-        }
-        narrow[table].assign(ids[table].begin(), ids[table].end());
-        for (const int64_t id : ids[table]) {
-          all.push_back(id == kPaddingId ? id : id + static_cast<int64_t>(table * rows));
-        }
-      }
-      std::vector<float> values(all.size() * width);
-      for (float& value : values) value = static_cast<float>(random.unit() - 0.5);
-      found.begin(all.size(), true, true);
-      std::vector<RowSlice> parts;
-      uint32_t before = 0;
-      for (uint64_t table = 0; table < tables; ++table) {
-        const auto first = static_cast<uint32_t>(table * rows);
-        RowIds of_table = {.wide = ids[table].data(), .first = first};
-        if (random.chance(50)) of_table = {.narrow = narrow[table].data(), .first = first};
-        if (is_whole[table]) of_table = {.first = first};
-        const auto count = static_cast<uint32_t>(ids[table].size());
-        found.add_ids(partition, of_table, count, before);
-        parts.push_back({.ids = of_table,
-                         .count = count,
-                         .values = {reinterpret_cast<const std::byte*>(&values[before * width])}});
-        before += count;
-      }
-      found.end_ids(partition);
-      expect_found(found, partition, all);
-      ASSERT_TRUE(found.has(parts)) << "seed " << seed;
-      const RowSlice slice = slice_of(all, values);
-      whole.coalescer.coalesce(partition, slice, {}, group_of, whole.block.data());
-      const uint64_t block =
-          RowCoalescer::block_bytes(whole.coalescer.item_count(), width * sizeof(float));
-      for (const bool are_there : {true, false}) {
-        if (are_there) {
-          made.coalescer.coalesce_found(found, parts, group_of, made.block.data());
-        } else {
-          // In two calls, between which others use the scratch.
-          const size_t some = random.below(parts.size() + 1);
-          made.coalescer.begin_parts(made.block.data());
-          made.coalescer.add_parts(partition, std::span(parts).first(some));
-          std::ignore = scratch.begin(nullptr, rows_max);
-          std::fill_n(scratch.first_numbers(), rows_max, 77u);
-          made.coalescer.add_parts(partition, std::span(parts).subspan(some));
-          made.coalescer.end_parts(group_of);
-        }
-        ASSERT_EQ(made.coalescer.item_count(), whole.coalescer.item_count()) << "seed " << seed;
-        ASSERT_EQ(std::memcmp(made.block.data(), whole.block.data(), block), 0) << "seed " << seed;
-      }
-      // One of them is of another row, or of another table.
-      if (parts.back().count == 0) continue;
-      parts.back().ids.first += 1;
-      const bool padding = std::all_of(ids.back().begin(), ids.back().end(),
-                                       [](int64_t id) { return id == kPaddingId; });
-      EXPECT_EQ(found.has(parts), padding) << "seed " << seed;
+    OfTables given(random, tables, rows, most, width);
+    std::vector<RowSlice>& parts = given.parts;
+    found.begin(given.all.size(), true, true);
+    uint32_t before = 0;
+    for (const RowSlice& part : parts) {
+      found.add_ids(partition, part.ids, part.count, before);
+      before += part.count;
     }
+    found.end_ids(partition);
+    expect_found(found, partition, given.all);
+    ASSERT_TRUE(found.has(parts)) << "seed " << seed;
+    whole.coalescer.coalesce(partition, slice_of(given.all, given.values), {}, group_of,
+                             whole.block.data());
+    const uint64_t block =
+        RowCoalescer::block_bytes(whole.coalescer.item_count(), width * sizeof(float));
+    for (const bool are_there : {true, false}) {
+      if (are_there) {
+        made.coalescer.coalesce_found(found, parts, group_of, made.block.data());
+      } else {
+        // Between the calls others use the scratch.
+        const size_t some = random.below(parts.size() + 1);
+        made.coalescer.begin_parts(made.block.data());
+        made.coalescer.add_parts(partition, std::span(parts).first(some));
+        std::ignore = scratch.begin(nullptr, rows_max);
+        std::fill_n(scratch.first_numbers(), rows_max, 77u);
+        made.coalescer.add_parts(partition, std::span(parts).subspan(some));
+        made.coalescer.end_parts(group_of);
+      }
+      ASSERT_EQ(made.coalescer.item_count(), whole.coalescer.item_count()) << "seed " << seed;
+      ASSERT_EQ(std::memcmp(made.block.data(), whole.block.data(), block), 0) << "seed " << seed;
+    }
+    // One of them is of other rows, unless all of it is padding.
+    if (parts.back().count == 0) continue;
+    parts.back().ids.first += 1;
+    const auto& last = given.ids.back();
+    const bool padding =
+        std::all_of(last.begin(), last.end(), [](int64_t id) { return id == kPaddingId; });
+    EXPECT_EQ(found.has(parts), padding) << "seed " << seed;
   }
 }
 

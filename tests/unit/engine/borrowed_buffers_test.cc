@@ -105,8 +105,7 @@ TEST(BorrowedBuffers, OfRowsEachArrayInTheTypeItIsKeptIn) {
 TEST(BorrowedBuffers, OfCollectivesTheirBuffers) {
   Request request;
   request.reset(RequestKind::kBroadcast, 0);
-  request.buffer = &memory[100];
-  request.bytes = 7;
+  request.buffer = std::span(memory).subspan(100, 7);
   EXPECT_EQ(borrowed(request), (Ranges{{100, 107}}));
   request.reset(RequestKind::kCollective, 0);
   request.send = ByteRange::at(&memory[0], 12);

@@ -75,7 +75,6 @@ TEST_F(RequestPoolTest, AReusedRequestBorrowsNothingOfTheCallBefore) {
   for (const bool taken_back : {false, true}) {
     Request* request = take(RequestKind::kCollective);
     request->buffer = memory;
-    request->bytes = sizeof memory;
     request->send = ByteRange::at(memory, 4);
     request->recv = ByteRange::at(memory + 4, 4);
     if (taken_back) {
@@ -87,8 +86,7 @@ TEST_F(RequestPoolTest, AReusedRequestBorrowsNothingOfTheCallBefore) {
     const ByteRange all = ByteRange::at(memory, sizeof memory);
     Request* next = take(RequestKind::kBroadcast);
     ASSERT_EQ(next, request);
-    EXPECT_EQ(next->buffer, nullptr);
-    EXPECT_EQ(next->bytes, 0u);
+    EXPECT_TRUE(next->buffer.empty());
     EXPECT_FALSE(next->send.overlaps(all));
     EXPECT_FALSE(next->recv.overlaps(all));
     pool_.take_back(next);
