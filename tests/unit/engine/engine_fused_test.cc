@@ -109,14 +109,18 @@ parallax_rows_t rows_call(uint32_t table, uint64_t first, uint64_t count, float*
 
 // A step of all ranks that pull, and then push, what is said; then all values of all tables.
 struct Ranks {
-  explicit Ranks(std::vector<uint32_t> hosts, uint32_t accumulate = 0, bool inline_jobs = true)
+  explicit Ranks(std::vector<uint32_t> hosts, uint32_t accumulate = 0, bool inline_jobs = true,
+                 uint32_t reduction = PARALLAX_SUM)
       : lenders(static_cast<uint32_t>(hosts.size())),
         world({.hosts = std::move(hosts),
                .late_jobs = !inline_jobs,
                .inline_jobs = inline_jobs,
                .lenders = &lenders}) {
     named.add(kTables, PARALLAX_RULE_SGD, 2);
-    for (parallax_variable_t& table : named.variables) table.accumulate = accumulate;
+    for (parallax_variable_t& table : named.variables) {
+      table.accumulate = accumulate;
+      table.reduction = reduction;
+    }
     for (const Status& status : world.commit(named.variables)) {
       EXPECT_TRUE(status.ok()) << status.message();
     }
@@ -163,8 +167,11 @@ struct Ranks {
 // Given a table that is named twice in a call, expect what it would be of one slice; and no other
 // table to be touched.
 TEST(EngineFused, ATableMayComeTwiceInACall) {
-  for (const std::vector<uint32_t>& hosts : {std::vector<uint32_t>{0, 0}, {0, 1}}) {
-    Ranks ranks(hosts);
+  for (const uint32_t way : {0u, 1u, 2u, 3u}) {
+    // A row counts its ranks once, however many of their slices have it.
+    const bool means = way % 2 == 1;
+    Ranks ranks({0, way / 2}, 0, true, means ? PARALLAX_MEAN_ROW : PARALLAX_SUM);
+    const float ranks_of_row = means ? 2 : 1;
     const std::vector<float> before = ranks.read(3, 51);
     const std::vector<int64_t> ids = {4, -1, 50}, others = {50, 0};
     std::vector<float> first(6), second(4), third(6, 1), fourth(4, 2);
@@ -175,6 +182,7 @@ TEST(EngineFused, ATableMayComeTwiceInACall) {
               std::vector<float>(second.begin(), second.begin() + 2));
     EXPECT_EQ(second[2], before[0]);
     EXPECT_EQ(first[2], 0) << "padding";
+    EXPECT_EQ(ranks.world.engine(0).group().pulls().pulled_ids(0)->item_count(), 3u);
     const std::vector<int64_t> of_another = {1};
     std::vector<float> fifth(2, 8);
     ranks.all([&](uint32_t rank, Request** request) {
@@ -185,9 +193,9 @@ TEST(EngineFused, ATableMayComeTwiceInACall) {
     });
     ranks.end();
     const std::vector<float> after = ranks.read(3, 51);
-    EXPECT_EQ(after[8], before[8] - 2);
-    EXPECT_EQ(after[100], before[100] - 6) << "of both ranks, and both slices";
-    EXPECT_EQ(after[0], before[0] - 4);
+    EXPECT_EQ(after[8], before[8] - 2 / ranks_of_row);
+    EXPECT_EQ(after[100], before[100] - 6 / ranks_of_row) << "of both ranks, and both slices";
+    EXPECT_EQ(after[0], before[0] - 4 / ranks_of_row);
     EXPECT_EQ(after[2], before[2]);
   }
 }
