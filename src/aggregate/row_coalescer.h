@@ -95,8 +95,10 @@ class RowCoalescer final : public RowGroups {
       // By an index for them alone, which is near, and whatever else the scratch is used for
       // between two calls.
       begin_rows(tokens, true);
-      PARALLAX_CHECK(part_first_ + std::min<uint64_t>(tokens, index_in_use_->slots_max()) <=
-                     rows_max_);
+      // Rows that come more often take no more room than they need, and no more than there is.
+      PARALLAX_CHECK(part_first_ <= rows_max_);
+      const uint64_t room = rows_max_ - part_first_;
+      if (tokens > room) index_in_use_->clear_for(room);
       unique_row_keys_ += part_first_;
       rows_ = block + part_first_ * row_bytes;
       for (size_t part = first; part < end; ++part) insert(partition, parts[part]);

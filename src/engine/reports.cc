@@ -326,7 +326,9 @@ std::string Reports::describe_sum_missing(const Request& request, ErrorFacts& ab
     const VariableRuntime& runtime = parts_.group.runtime(slice.variable);
     const std::string text = look_at(runtime);
     if (text.empty()) continue;
-    return step + " waits for variable '" + runtime.variable->name + "': " + text;
+    about.variable = parts_.registry.id_given(
+        slice.variable, [&slice](uint32_t member) { return member == slice.member; });
+    return step + " waits for variable '" + parts_.registry[about.variable].name + "': " + text;
   }
   for (const auto& runtime : parts_.group.runtimes()) {
     const std::string text = look_at(*runtime);

@@ -265,6 +265,40 @@ TEST(EngineFused, ATableHasNoMoreRowsThanItMay) {
   }
 }
 
+// Given every table with as many rows as it may have, the last one twice in a call, expect room for
+// them, in one call and in two.
+TEST(EngineFused, RowsThatComeTwiceTakeRoomOnce) {
+  for (const bool in_two_calls : {false, true}) {
+    Ranks ranks({0, 0});
+    std::vector<std::vector<int64_t>> ids(kTables);
+    std::vector<float> ones(64, 1);
+    for (uint32_t table = 0; table < kTables; ++table) {
+      for (uint64_t id = 0; id < ranks.named.variables[table].rows_max; ++id) {
+        ids[table].push_back(static_cast<int64_t>(2 * id));
+      }
+    }
+    const uint32_t last = kTables - 1;
+    const std::vector<float> before = ranks.read(last, 86);
+    ranks.begin();
+    std::vector<std::vector<parallax_slice_t>> calls(1);
+    for (uint32_t table = 0; table < kTables; ++table) {
+      if (table == last && in_two_calls) calls.emplace_back();
+      calls.back().push_back(rows_slice(table, ids[table], ones.data()));
+    }
+    calls.back().push_back(rows_slice(last, ids[last], ones.data()));
+    for (const auto& given : calls) {
+      ranks.all([&](uint32_t rank, Request** request) {
+        return ranks.calls(rank).push(ranks.step, given, request);
+      });
+    }
+    ranks.end();
+    const std::vector<float> after = ranks.read(last, 86);
+    EXPECT_EQ(after[0], before[0] - 4);
+    EXPECT_EQ(after[2], before[2]);
+    EXPECT_EQ(after[4 * (ids[last].size() - 1)], before[4 * (ids[last].size() - 1)] - 4);
+  }
+}
+
 // Given a number that is not finite, where that is refused, expect the caller's row id.
 TEST(EngineFused, WhatIsNotFiniteIsNamedByItsRow) {
   Named named;
