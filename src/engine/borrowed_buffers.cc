@@ -38,6 +38,10 @@ bool rows_borrow(const RowsCall& call, const Variable& variable, const ByteRange
 }  // namespace
 
 bool borrows(const Variable& variable, const ByteRange& bytes) {
+  if (!variable.fused.empty()) {
+    return std::any_of(variable.fused.begin(), variable.fused.end(),
+                       [&](const FusedMember& each) { return borrows(*each.variable, bytes); });
+  }
   const uint64_t length = variable.elements() * bytes_of_sum(variable.sum_type());
   return variable.initial != nullptr && ByteRange::at(variable.initial, length).overlaps(bytes);
 }

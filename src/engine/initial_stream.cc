@@ -3,7 +3,8 @@
 #include "engine/initial_stream.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "variable/initial_value.h"
 
 namespace parallax {
 
@@ -35,7 +36,7 @@ void InitialStream::send_piece() {
   const uint64_t element_bytes = bytes_of_sum(variable().sum_type());
   const uint64_t bytes = piece_elements() * element_bytes;
   if (group_.columns().rank() == 0) {
-    std::memcpy(piece_.data(), variable().initial + element_ * element_bytes, bytes);
+    copy_given(variable(), element_, std::span(piece_).first(bytes));
   }
   broadcast_.start(0, piece_.data(), bytes);
 }

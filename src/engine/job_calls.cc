@@ -228,7 +228,7 @@ void JobCalls::take_commit(const JobFailure& failure) {
 
 void JobCalls::leave_commit() {
   if (!parts_.failure.status().ok()) return;
-  for (const Variable* variable : parts_.registry.newest()) {
+  for (const Variable* variable : parts_.registry.newest_registered()) {
     if (variable->initial == nullptr) continue;
     return parts_.failure.abort(
         {PARALLAX_ABORTED, parts_.group.name() +

@@ -219,23 +219,11 @@ void Table::initialize_on_device(uint64_t first, uint64_t end) {
 template <typename T>
 void Table::fill_values(uint64_t first, uint64_t end, T* out) const {
   const uint64_t width = row_elements();
-  const bool given = variable_.initial != nullptr;
   // By row id, not by where the row lies: placement must not change a value.
-  const auto fill_row = [&](uint64_t row, uint64_t column, std::span<T> to) {
-    if (given) {
-      std::memcpy(to.data(), variable_.initial + (row * width + column) * sizeof(T),
-                  to.size_bytes());
-    } else if (!variable_.fused.empty()) {
-      const FusedMember& member = member_of(variable_.fused, row);
-      fill_initial(*member.variable, row - member.first_row, column, to);
-    } else {
-      fill_initial(variable_, row, column, to);
-    }
-  };
   for (uint64_t i = first; i < end;) {
     const uint64_t column = partition_.ids_declared() ? 0 : (first_element_ + i) % width;
     const uint64_t count = std::min(end - i, width - column);
-    fill_row(row_here(i), column, {out + (i - first), count});
+    fill_initial(variable_, row_here(i), column, std::span(out + (i - first), count));
     i += count;
   }
 }

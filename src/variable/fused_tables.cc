@@ -55,6 +55,7 @@ FusedTables make_whole(std::span<const Variable* const> variables) {
   made.whole = *variables.front();
   Variable& whole = made.whole;
   whole.rows = whole.rows_max = 0;
+  whole.initial = nullptr;  // each member has its own
   for (const Variable* each : variables) {
     made.members.push_back({.variable = each, .first_row = whole.rows});
     whole.rows += each->rows;
@@ -94,7 +95,6 @@ bool may_be_fused(const Variable& variable) {
          (!may_be_given_whole(variable) || variable.rows <= kFusedWholeRowsMax) &&
          variable.rows <= INT32_MAX && !variable.traits().calls_back &&
          !variable.traits().has_betas && variable.rounding == PARALLAX_ROUNDING_NEAREST_EVEN &&
-         variable.init <= PARALLAX_INIT_TRUNCATED_NORMAL &&
          variable.memory == PARALLAX_MEMORY_HOST && variable.table_memory == PARALLAX_MEMORY_HOST &&
          !variable.pin.given() && slice_bytes(variable) <= kFusedSliceBytesMax &&
          slice_bytes(variable) < variable.rows_max * kFusedRowBytesEnd;
@@ -106,7 +106,9 @@ std::deque<FusedTables> fuse_tables(std::span<const Variable* const> variables) 
     if (!may_be_fused(*each)) continue;
     // Which way is best goes by how many of their rows are touched.
     const char* const density = may_be_given_whole(*each) ? "dense" : "sparse";
-    kinds[density + encode_kind(*each)].push_back(each);
+    // Values out of rank 0 come for all of a variable.
+    const char* const initial = each->init == PARALLAX_INIT_BROADCAST ? "sent" : "";
+    kinds[density + (initial + encode_kind(*each))].push_back(each);
   }
   std::deque<FusedTables> sets;
   for (auto& [kind, of_kind] : kinds) {

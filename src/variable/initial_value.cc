@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <iterator>
 #include <sstream>
 
@@ -247,11 +248,35 @@ double initial_value(const Variable& variable, uint64_t row, uint64_t column) {
 
 template <typename T>
 void fill_initial(const Variable& variable, uint64_t row, uint64_t column, std::span<T> values) {
+  if (!variable.fused.empty()) {
+    const FusedMember& member = member_of(variable.fused, row);
+    return fill_initial(*member.variable, row - member.first_row, column, values);
+  }
+  if (variable.initial != nullptr) {
+    return copy_given(variable, row * variable.row_elements + column, std::as_writable_bytes(values));
+  }
   fill_row(variable, row, column, values);
 }
 template void fill_initial(const Variable&, uint64_t, uint64_t, std::span<float>);
 template void fill_initial(const Variable&, uint64_t, uint64_t, std::span<double>);
 template void fill_initial(const Variable&, uint64_t, uint64_t, std::span<int32_t>);
 template void fill_initial(const Variable&, uint64_t, uint64_t, std::span<int64_t>);
+
+void copy_given(const Variable& variable, uint64_t first, std::span<std::byte> values) {
+  const uint32_t number_bytes = bytes_of_sum(variable.sum_type());
+  if (variable.fused.empty()) {
+    std::memcpy(values.data(), variable.initial + first * number_bytes, values.size());
+    return;
+  }
+  while (!values.empty()) {
+    const FusedMember& member = member_of(variable.fused, first / variable.row_elements);
+    const uint64_t in_member = first - member.first_row * variable.row_elements;
+    const uint64_t count =
+        std::min(values.size() / number_bytes, member.variable->elements() - in_member);
+    copy_given(*member.variable, in_member, values.first(count * number_bytes));
+    values = values.subspan(count * number_bytes);
+    first += count;
+  }
+}
 
 }  // namespace parallax

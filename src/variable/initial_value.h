@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initial values that are computed: a function of (seed, row, column) alone, so that every
+// Initial values: the caller's, or computed. Those are a function of (seed, row, column) alone, so that every
 // placement has the same ones and no rank needs the whole. parallax.h gives the formulas. Bit for
 // bit the same on every machine: they take +, -, *, / and sqrt() of IEEE numbers, which round alike
 // everywhere, and neither the C library's functions nor FMA (cmake/flags.cmake). Pure; any thread.
 #ifndef PARALLAX_VARIABLE_INITIAL_VALUE_H_
 #define PARALLAX_VARIABLE_INITIAL_VALUE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -28,9 +29,13 @@ bool has_initial_values(const Variable& variable);
 // The initial value of one element, before it is rounded to the type that the variable is kept in.
 double initial_value(const Variable& variable, uint64_t row, uint64_t column);
 
-// Elements of a row from `column` on. T is the variable's sum type.
+// Elements of a row from `column` on: the caller's, where there are such, and of fused tables those
+// of the table that the row is of. T is the variable's sum type.
 template <typename T>
 void fill_initial(const Variable& variable, uint64_t row, uint64_t column, std::span<T> values);
+
+// The caller's, from element `first` on; of fused tables those of one behind those of another.
+void copy_given(const Variable& variable, uint64_t first, std::span<std::byte> values);
 
 // The standard normal distribution's quantile of 1/2 + centred, with |centred| < 1/2: Algorithm
 // AS 241, PPND16 (Wichura, Applied Statistics 37, 1988), of which it takes the coefficients.

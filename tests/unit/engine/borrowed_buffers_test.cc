@@ -90,6 +90,32 @@ TEST(BorrowedBuffers, OfACommitInitialValues) {
   EXPECT_EQ(borrowed(request), (Ranges{{3000, 3160}}));
 }
 
+// Fused tables have theirs each by itself.
+TEST(BorrowedBuffers, OfACommitInitialValuesOfFusedTables) {
+  Registry registry;
+  uint32_t id = 0;
+  for (uint32_t i = 0; i < kFusedMin; ++i) {
+    Variable table;
+    table.name = "t" + std::to_string(i);
+    table.rows = kRows;
+    table.row_elements = kElements;
+    table.rows_max = 2;
+    table.rule = PARALLAX_RULE_SGD;
+    table.init = PARALLAX_INIT_BUFFER;
+    table.initial = &memory[size_t{1000} * i];
+    table.fuse_tables = true;
+    ASSERT_TRUE(registry.add(table, &id).ok());
+  }
+  registry.number_new();
+  ASSERT_EQ(registry.numbered().size(), 1u);
+  Request request;
+  request.reset(RequestKind::kCommit, 0);
+  for (uint32_t i = 0; i < kFusedMin; ++i) {
+    EXPECT_TRUE(borrows(request, registry, ByteRange::at(&memory[1000 * i + 159], 1))) << i;
+    EXPECT_FALSE(borrows(request, registry, ByteRange::at(&memory[1000 * i + 160], 1))) << i;
+  }
+}
+
 TEST(BorrowedBuffers, OfRowsEachArrayInTheTypeItIsKeptIn) {
   Request request;
   request.reset(RequestKind::kRows, 0);

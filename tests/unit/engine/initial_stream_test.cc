@@ -93,6 +93,54 @@ TEST(InitialStream, EveryRankHasTheValuesOfRankZero) {
   }
 }
 
+// The same of fused tables: of one piece several, and of several pieces one; those that each rank
+// gives, and computed ones, go with each other.
+TEST(InitialStream, FusedTablesHaveTheirValues) {
+  constexpr uint64_t kMany = InitialStream::kPieceBytes / sizeof(float) / 3 + 5;
+  constexpr uint64_t kRows[] = {30, kMany, 7, 2 * kMany, 31, 32};
+  constexpr uint32_t kSent = std::size(kRows);
+  std::vector<std::vector<float>> sent, own;
+  for (uint32_t i = 0; i < kSent; ++i) {
+    sent.push_back(counted(3 * kRows[i], static_cast<float>(i) / 8));
+    own.push_back(counted(3 * kRows[i], -1 - static_cast<float>(i)));
+  }
+  for (const std::vector<uint32_t>& hosts :
+       {std::vector<uint32_t>{0}, {0, 1}, {0, 0, 1}, {0, 1, 1, 2, 2, 2, 3}}) {
+    EngineWorld world({.hosts = hosts, .seed = hosts.size(), .slow_percent = 20});
+    std::vector<Request*> commits;
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      for (uint32_t i = 0; i < 3 * kSent; ++i) {
+        const std::string name = "t" + std::to_string(i);
+        parallax_variable_t table =
+            sparse_variable(name.c_str(), kRows[i % kSent], 3, 5, PARALLAX_RULE_SGD);
+        if (i < kSent) {
+          table = given(table, PARALLAX_INIT_BROADCAST, rank == 0 ? sent[i].data() : nullptr);
+        } else if (i < 2 * kSent) {
+          table = given(table, PARALLAX_INIT_BUFFER, own[i % kSent].data());
+        } else {
+          table.init_low = table.init_high = static_cast<float>(i);
+        }
+        uint32_t id = 0;
+        const Status status = world.engine(rank).job_calls().register_variable(table, &id);
+        ASSERT_TRUE(status.ok()) << status.message();
+      }
+      ASSERT_TRUE(world.engine(rank).job_calls().commit(&commits.emplace_back()).ok());
+    }
+    ASSERT_TRUE(world.run_until_done(commits));
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      ASSERT_TRUE(commits[rank]->status.ok()) << commits[rank]->status.message();
+      ASSERT_EQ(world.engine(rank).group().size(), 2u);
+      for (uint32_t i = 0; i < 3 * kSent; ++i) {
+        const uint64_t rows = kRows[i % kSent];
+        const auto want = i < kSent       ? sent[i]
+                          : i < 2 * kSent ? own[i % kSent]
+                                          : std::vector<float>(3 * rows, static_cast<float>(i));
+        ASSERT_EQ(read_all(world, rank, i, rows, 3), want) << "rank " << rank << " table " << i;
+      }
+    }
+  }
+}
+
 TEST(InitialStream, RankZeroMustGiveThem) {
   EngineWorld world({.hosts = {0, 1}});
   const parallax_variable_t variable =

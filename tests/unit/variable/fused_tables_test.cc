@@ -101,6 +101,7 @@ TEST(FusedTables, KindsStayApart) {
       [](Variable* table) { table->epsilon = 0.5; },
       [](Variable* table) { table->rates = 1; },
       [](Variable* table) { table->penalties.l1 = 1; },
+      [](Variable* table) { table->init = PARALLAX_INIT_BROADCAST; },
       [](Variable* table) { table->storage_dtype = PARALLAX_AS(PARALLAX_BF16); },
       [](Variable* table) { table->wire_dtype = PARALLAX_AS(PARALLAX_BF16); }};
   for (const auto& change : changes) {
@@ -117,6 +118,21 @@ TEST(FusedTables, KindsStayApart) {
   }
 }
 
+// Given initial values out of buffers beside computed ones, expect one set, which has none itself.
+TEST(FusedTables, EachHasItsOwnInitialValues) {
+  const std::vector<std::byte> bytes(100 * 4 * sizeof(float));
+  Tables tables;
+  tables.add_some("a", kFusedMin, [&bytes](Variable* table) {
+    table->init = PARALLAX_INIT_BUFFER;
+    table->initial = bytes.data();
+  });
+  tables.add_some("b", kFusedMin);
+  const auto sets = tables.fuse();
+  ASSERT_EQ(sets.size(), 1u);
+  EXPECT_EQ(sets[0].members.size(), 2 * kFusedMin);
+  EXPECT_EQ(sets[0].whole.initial, nullptr);
+}
+
 TEST(FusedTables, SomeStayByThemselves) {
   const std::function<void(Variable*)> changes[] = {
       [](Variable* table) { table->fuse_tables = false; },
@@ -126,8 +142,6 @@ TEST(FusedTables, SomeStayByThemselves) {
       [](Variable* table) { table->rule = PARALLAX_RULE_ADAM; },
       [](Variable* table) { table->rule = PARALLAX_RULE_CALLBACK; },
       [](Variable* table) { table->rounding = PARALLAX_ROUNDING_STOCHASTIC; },
-      [](Variable* table) { table->init = PARALLAX_INIT_BUFFER; },
-      [](Variable* table) { table->init = PARALLAX_INIT_BROADCAST; },
       [](Variable* table) { table->memory = PARALLAX_MEMORY_CUDA; },
       [](Variable* table) { table->table_memory = PARALLAX_MEMORY_CUDA; },
       [](Variable* table) { table->pin.method = PARALLAX_METHOD_PUSH_PULL; },
