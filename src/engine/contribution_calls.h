@@ -97,7 +97,7 @@ class ContributionCalls {
     const uint32_t member = checks_.member_of(slice);
     const bool taken = member == Registry::kNotFused
                            ? state.contributed[checks_.number_of(slice)] == Contributed::kAll
-                           : state.given_members[member] != 0;
+                           : state.contributed_members[member] == Contributed::kAll;
     if (suits(slice, push) && !taken) return {};
     return refuse(slice, step, push);
   }

@@ -24,7 +24,7 @@ bool DeviceCalls::is_first(uint64_t step, uint32_t variable) const {
   const StepState& state = parts_.pipeline.state(step);
   const uint32_t member = parts_.registry.member_of(variable);
   if (member != Registry::kNotFused) {
-    return state.given_members[member] == 0 && state.member_rows[member] == 0;
+    return state.contributed_members[member] == Contributed::kNothing;
   }
   return state.contributed[parts_.registry.number_of(variable)] == Contributed::kNothing;
 }

@@ -104,7 +104,9 @@ SliceWay FusedCalls::take(size_t at, const PullSlice& slice, StepState& state) {
   const FusedSlices::Set& set = slices_.of(slice.variable);
   uint32_t& given = state.members_given[slice.variable];
   state.member_rows[slice.member] += slice.count;
-  if (!slice.more && std::exchange(state.given_members[slice.member], 1) == 0) ++given;
+  const Contributed came = slice.more ? Contributed::kPart : Contributed::kAll;
+  const Contributed before = std::exchange(state.contributed_members[slice.member], came);
+  if (came == Contributed::kAll && before != Contributed::kAll) ++given;
   Contributed& contributed = state.contributed[slice.variable];
   const bool first = contributed == Contributed::kNothing;
   if (first) {

@@ -172,7 +172,7 @@ Status StepCalls::check_absent(uint64_t step) const {
   if (given != contributed.end()) {
     const auto number = static_cast<uint32_t>(given - contributed.begin());
     variable = &parts_.registry[parts_.registry.id_given(number, [&](uint32_t member) {
-      return state.given_members[member] != 0 || state.member_rows[member] > 0;
+      return state.contributed_members[member] != Contributed::kNothing;
     })];
   } else if (device_calls_.contributes(step, &waiting)) {
     variable = &parts_.registry[waiting];

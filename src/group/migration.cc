@@ -40,12 +40,12 @@ Status Migration::lay_out(VariableRuntime& runtime, const VariablePlan& plan, ui
     return group_.pulls().add_variable(runtime.id, *runtime.variable, runtime.partition,
                                        &runtime.codings);
   }
-  // From every other owner come the elements of every array, and one section with its count of
-  // updates.
+  // From every other owner come the elements of every array, and its counts of updates.
   change.elements_to_come = 0;
+  const size_t counts = runtime.table->all_updates().all().size();
   for (uint32_t owner = 0; owner < columns.world(); ++owner) {
     if (owner == columns.rank() || runtime.table->owned_elements(owner, 0) == 0) continue;
-    ++change.elements_to_come;
+    change.elements_to_come += counts;
     for (uint32_t array = 0; array < runtime.table->array_count(); ++array) {
       change.elements_to_come += runtime.table->owned_elements(owner, array);
     }
@@ -68,7 +68,8 @@ void Migration::move(uint64_t step) {
 void Migration::send_shard(VariableRuntime& runtime) {
   Table& from = *runtime.table;
   Table& to = *runtime.change.table;
-  to.set_updates(from.updates());
+  const std::span<const uint64_t> counts = from.all_updates().all();
+  PARALLAX_CHECK(to.place_updates(0, std::as_bytes(counts)));
   Send send;
   send.header.kind = SectionKind::kMigrate;
   send.header.encoding = Encoding::kDense;
@@ -82,11 +83,11 @@ void Migration::send_shard(VariableRuntime& runtime) {
     PARALLAX_CHECK(to.place_part(array, group_.columns().rank(), 0, from.array(array)));
     send_to_all(runtime, send);
   }
-  // The count of updates, which Adam's formula needs: one more section, under the next part.
-  send.header.encoding = Encoding::kBytes;
+  // The counts of updates, which Adam's formula needs, under the next part.
   send.header.part = static_cast<uint8_t>(from.array_count());
-  send.header.first = from.updates();
-  send.count = 0;
+  send.format.element_bytes = send.format.source_bytes = sizeof counts[0];
+  send.dense = reinterpret_cast<const std::byte*>(counts.data());
+  send.count = counts.size();
   send_to_all(runtime, send);
 }
 
@@ -109,16 +110,15 @@ bool Migration::on_section(uint32_t from, const Section& section) {
     return false;
   }
   Table& to = *change.table;
-  if (header.part == to.array_count()) {  // how often it was updated, the same at every owner
-    to.set_updates(header.first);
-    --change.elements_to_come;
-    return header.encoding == Encoding::kBytes && header.count == 0;
-  }
+  // How often it was updated, which is the same at every owner.
+  const bool counts = header.part == to.array_count();
   // elements_to_come bounds how much comes; place_part() checks that it is the sender's to say.
   if (header.part > to.array_count() || header.encoding != Encoding::kDense ||
       header.count > change.elements_to_come ||
-      section.payload.size() != header.count * bytes_of_dtype(to.dtype(header.part)) ||
-      !to.place_part(header.part, from, header.first, section.payload)) {
+      section.payload.size() !=
+          header.count * (counts ? sizeof(uint64_t) : bytes_of_dtype(to.dtype(header.part))) ||
+      !(counts ? to.place_updates(header.first, section.payload)
+               : to.place_part(header.part, from, header.first, section.payload))) {
     return false;
   }
   change.elements_to_come -= header.count;

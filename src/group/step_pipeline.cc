@@ -60,6 +60,15 @@ void answer_early(Group& group, uint64_t step) {
   });
 }
 
+void add_left_out(const StepState& step, TablesLeftOut* left_out) {
+  const std::vector<Contributed>& tables = step.contributed_members;
+  for (auto each = tables.begin();; ++each) {
+    each = std::find(each, tables.end(), Contributed::kNothing);
+    if (each == tables.end()) return;
+    left_out->add(static_cast<uint32_t>(each - tables.begin()));
+  }
+}
+
 // What other variables have applied of the step stays, and of this one too: the job ends with it.
 Status rule_failure(const Group& group, const StepState& step) {
   const VariableRuntime& failed = group.runtime(step.applies.failed);
@@ -77,7 +86,7 @@ Status rule_failure(const Group& group, const StepState& step) {
 void StepState::reset(uint64_t begun) {
   step = begun;
   std::fill(contributed.begin(), contributed.end(), Contributed::kNothing);
-  std::fill(given_members.begin(), given_members.end(), uint8_t{0});
+  std::fill(contributed_members.begin(), contributed_members.end(), Contributed::kNothing);
   std::fill(member_rows.begin(), member_rows.end(), uint64_t{0});
   std::fill(members_given.begin(), members_given.end(), 0u);
   parts_left = sums_pending = unstarted = pulls_left = contributions_open = 0;
@@ -93,7 +102,7 @@ void StepPipeline::add_variables() {
   for (const auto& runtime : parts_.group.runtimes()) members += runtime->variable->fused.size();
   for (StepState& state : states_) {
     state.contributed.resize(parts_.group.size());
-    state.given_members.resize(members);
+    state.contributed_members.resize(members);
     state.member_rows.resize(members);
     state.members_given.resize(members == 0 ? 0 : parts_.group.size());
   }
@@ -273,6 +282,7 @@ void StepPipeline::fill_vote(const StepState& step, Vote* vote) {
   add_norms(step, vote);
   const uint32_t dense = step.dense_variable;
   if (dense != kNoVariable && !group.runtime(dense).facts.given_dense) vote->dense_variable = dense;
+  add_left_out(step, &vote->left_out);
   vote->pace = PaceVote::of(group.columns().rank(), own_time_.of(step.step));
   parts_.plan_control.count_rows(step.step, vote);
 }
@@ -350,6 +360,7 @@ void StepPipeline::decide(const Ballot& ballot, Decision* decision) {
   const Columns& columns = parts_.group.columns();
   decision->clear();
   decision->contributors = votes.contributors;
+  decision->left_out = votes.left_out;
   decide_clipping(ballot, decision);
   decision->outcome = votes.found_inf > 0 ? Outcome::kDiscard : Outcome::kCommit;
   if (votes.disagree) {

@@ -63,9 +63,9 @@ struct StepState {
   uint64_t step = 0;  // 0: unused
   // Of what was called; kept by who starts it.
   std::vector<Contributed> contributed;  // by variable: what this rank pushed or reduced
-  // Of fused tables, by member: it pushed all of that one; rows of its slices. And by variable: how
-  // many of its members it pushed all of.
-  std::vector<uint8_t> given_members;
+  // Of fused tables, by member: the same of that one; rows of its slices. And by variable: how many
+  // of its members it pushed all of.
+  std::vector<Contributed> contributed_members;
   std::vector<uint64_t> member_rows;
   std::vector<uint32_t> members_given;
   uint32_t parts_left = 0;                // variables whose last slice said `more`

@@ -83,7 +83,8 @@ void StepPipeline::submit_apply(StepState& step, VariableRuntime& runtime, doubl
                        .l1 = variable.penalties.l1,
                        .l2 = variable.penalties.l2,
                        .l2_shrinkage = variable.penalties.l2_shrinkage,
-                       .beta = variable.penalties.beta};
+                       .beta = variable.penalties.beta,
+                       .left_out = &step.decision.left_out};
   const ReducedGradient& gradient = runtime.gradient;
   if (runtime.table->store() != nullptr) {
     return runtime.table->start_apply(gradient, runtime.arguments, &step.applies.left);

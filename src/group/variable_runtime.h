@@ -33,7 +33,7 @@ struct VariableRuntime {
     VariablePlan plan;
     std::unique_ptr<Exchange> exchange;
     std::unique_ptr<Table> table;     // null: the placement stays
-    uint64_t elements_to_come = 0;    // and one for each owner's count of updates
+    uint64_t elements_to_come = 0;    // and each owner's counts of updates
     uint32_t sends_to_be_packed = 0;  // that read the table it comes from
   };
 

@@ -14,7 +14,7 @@ namespace {
 // Both heads travel as they lie in memory: ranks prove equal byte order at the rendezvous.
 struct VoteHead {
   uint32_t contributors, found_inf, disagree, norm_kinds, counts_first, counts_size;
-  uint32_t dense_variable, reserved;
+  uint32_t dense_variable, left_out_words;
   StepScalars scalars, other;
   std::array<uint32_t, kStepPhases> longest_us;
   uint32_t longest_rank;
@@ -22,7 +22,7 @@ struct VoteHead {
 };
 
 struct DecisionHead {
-  uint32_t outcome, contributors, settled, entry_count, dense_variable, reserved;
+  uint32_t outcome, contributors, settled, entry_count, dense_variable, left_out_words;
   double gradient_norm, clip_scale;
   uint64_t clipped_groups;  // bit by bit: the scales that follow; the others are 1
   StepScalars first, second;
@@ -38,11 +38,12 @@ struct WireEntry {
   float touched, union_rows, pulled;
 };
 
+constexpr size_t kLeftOutBytesMax = TablesLeftOut::kWordsMax * sizeof(uint64_t);
 static_assert(sizeof(VoteHead) + kReductionKinds * sizeof(ExactSum) +
-                  kCountsPerVote * sizeof(RowCounts) <=
+                  kCountsPerVote * sizeof(RowCounts) + kLeftOutBytesMax <=
               kVoteBytesMax);
 static_assert(sizeof(DecisionHead) + kRatesMax * sizeof(double) +
-                  kEntriesPerDecision * sizeof(WireEntry) <=
+                  kEntriesPerDecision * sizeof(WireEntry) + kLeftOutBytesMax <=
               kVoteBytesMax);
 static_assert(kRatesMax <= 64, "a bit for each group");
 
@@ -72,6 +73,13 @@ class Reader {
     in_ = in_.subspan(sizeof *value);
     return true;
   }
+  bool take_left_out(uint32_t words, TablesLeftOut* left_out) {
+    if (words > TablesLeftOut::kWordsMax) return false;
+    for (uint64_t& word : left_out->resize(words)) {
+      if (!take(&word)) return false;
+    }
+    return true;
+  }
   bool empty() const { return in_.empty(); }
 
  private:
@@ -89,6 +97,7 @@ void Vote::clear() {
   }
   norm_kinds = 0;
   dense_variable = kNoVariable;
+  left_out.clear();
   pace = {};
   counts_first = counts_size = 0;
 }
@@ -100,6 +109,7 @@ void Vote::merge(const Vote& from) {
     scalars = from.scalars;
     other = from.other;
     dense_variable = from.dense_variable;
+    left_out = from.left_out;
     pace = from.pace;
     counts_first = from.counts_first;
     counts_size = from.counts_size;
@@ -111,6 +121,7 @@ void Vote::merge(const Vote& from) {
       other = scalars.same_as(from.scalars) ? from.other : from.scalars;
     }
     dense_variable = std::min(dense_variable, from.dense_variable);
+    left_out.keep_those_of(from.left_out);
     pace.merge(from.pace);
   }
   contributors += from.contributors;
@@ -135,6 +146,7 @@ void Decision::clear() {
   gradient_norm = 0;
   clip_scale = 1;
   group_scales.fill(1);
+  left_out.clear();
   first = second = {};
   difference = {};
   late = {};
@@ -146,13 +158,15 @@ void Decision::clear() {
 size_t encode_vote(const Vote& vote, std::span<std::byte, kVoteBytesMax> out) {
   Writer writer(out);
   writer.put(VoteHead{vote.contributors, vote.found_inf, vote.disagree, vote.norm_kinds,
-                      vote.counts_first, vote.counts_size, vote.dense_variable, 0, vote.scalars,
-                      vote.other, vote.pace.longest_us, vote.pace.rank, vote.pace.sum_us});
+                      vote.counts_first, vote.counts_size, vote.dense_variable,
+                      static_cast<uint32_t>(vote.left_out.words().size()), vote.scalars, vote.other,
+                      vote.pace.longest_us, vote.pace.rank, vote.pace.sum_us});
   for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
     // Those in use alone: an exact sum is large, and most steps have one kind or none.
     if ((vote.norm_kinds >> kind & 1) != 0) writer.put(vote.norms[kind]);
   }
   for (uint32_t i = 0; i < vote.counts_size; ++i) writer.put(vote.counts[i]);
+  for (const uint64_t word : vote.left_out.words()) writer.put(word);
   return writer.used();
 }
 
@@ -184,7 +198,7 @@ bool decode_vote(std::span<const std::byte> in, uint32_t world, Vote* vote) {
   for (uint32_t i = 0; i < head.counts_size; ++i) {
     if (!reader.take(&vote->counts[i])) return false;
   }
-  return reader.empty();
+  return reader.take_left_out(head.left_out_words, &vote->left_out) && reader.empty();
 }
 
 size_t encode_decision(const Decision& decision, std::span<std::byte, kVoteBytesMax> out) {
@@ -195,8 +209,9 @@ size_t encode_decision(const Decision& decision, std::span<std::byte, kVoteBytes
   }
   writer.put(DecisionHead{
       static_cast<uint32_t>(decision.outcome), decision.contributors, decision.settled,
-      decision.entry_count, decision.dense_variable, 0, decision.gradient_norm, decision.clip_scale,
-      clipped, decision.first, decision.second, decision.difference, decision.late.rank,
+      decision.entry_count, decision.dense_variable,
+      static_cast<uint32_t>(decision.left_out.words().size()), decision.gradient_norm,
+      decision.clip_scale, clipped, decision.first, decision.second, decision.difference, decision.late.rank,
       static_cast<uint32_t>(decision.late.phase), decision.late.late_ms, decision.late.steps});
   for (uint32_t group = 0; group < kRatesMax; ++group) {
     if ((clipped >> group & 1) != 0) writer.put(decision.group_scales[group]);
@@ -207,6 +222,7 @@ size_t encode_decision(const Decision& decision, std::span<std::byte, kVoteBytes
                          static_cast<uint8_t>(entry.plan.method), 0, entry.touched_rows_per_host,
                          entry.union_rows, entry.pulled_rows_per_host});
   }
+  for (const uint64_t word : decision.left_out.words()) writer.put(word);
   return writer.used();
 }
 
@@ -252,7 +268,7 @@ bool decode_decision(std::span<const std::byte> in, uint32_t world, Decision* de
         wire.union_rows,
         wire.pulled};
   }
-  return reader.empty();
+  return reader.take_left_out(head.left_out_words, &decision->left_out) && reader.empty();
 }
 
 }  // namespace parallax

@@ -15,11 +15,12 @@
 #include "group/pace.h"
 #include "group/step_rates.h"
 #include "planner/plan.h"
+#include "variable/tables_left_out.h"
 
 namespace parallax {
 
 // A vote carries row counts of so many variables at most; with more of them, steps take turns.
-inline constexpr uint32_t kCountsPerVote = 64;
+inline constexpr uint32_t kCountsPerVote = 48;
 // A decision announces the plan of so many variables at most.
 inline constexpr uint32_t kEntriesPerDecision = 96;
 inline constexpr uint32_t kReductionKinds = 3;
@@ -58,6 +59,7 @@ struct Vote {
   // sums. Those of groups that clip their own gradients are in RatesBallot.
   std::array<ExactSum, kReductionKinds> norms = {};
   uint32_t dense_variable = kNoVariable;  // the first with row ids that got a dense slice
+  TablesLeftOut left_out;
   PaceVote pace;
   uint32_t counts_first = 0;  // among the variables with ids
   uint32_t counts_size = 0;
@@ -88,6 +90,7 @@ struct Decision {
     ones.fill(1);
     return ones;
   }();
+  TablesLeftOut left_out;      // by all ranks
   StepScalars first, second;   // kMismatch: who said what,
   RatesDifference difference;  // or of which rates
   LateRank late;

@@ -287,6 +287,18 @@ void RowAccess::start_write(const RowsCall& call, uint32_t* pending) {
   advance();
 }
 
+// With the count of updates of the table that the first row is of.
+Send RowAccess::write_end() const {
+  Send end = rows_send(SectionKind::kRowsWrite, call_.variable, number_, 0);
+  end.header.flags = kSectionLast;
+  end.header.first = call_.updates == nullptr ? kNoUpdates : *call_.updates;
+  // Until all have answered it.
+  end.bytes = reinterpret_cast<const std::byte*>(&call_.first_row);
+  end.count = sizeof call_.first_row;
+  end.whole = true;
+  return end;
+}
+
 // To the owner, or to everyone where the variable is mirrored.
 void RowAccess::send_to_holders(const Table& table, Send send, uint32_t owner) {
   send.pending = pending_;
@@ -323,10 +335,7 @@ void RowAccess::write_portion() {
   }
   next_row_ += count;
   if (next_row_ < call_.row_count) return;
-  Send end = rows_send(SectionKind::kRowsWrite, call_.variable, number_, 0);
-  end.header.flags = kSectionLast;
-  end.header.first = call_.updates == nullptr ? kNoUpdates : *call_.updates;
-  for (const uint32_t holder : waited_) outbox_.add(holder, end);
+  for (const uint32_t holder : waited_) outbox_.add(holder, write_end());
 }
 
 void RowAccess::write_elements() {
@@ -346,10 +355,7 @@ void RowAccess::write_elements() {
       ++*pending_;
       outbox_.add(holder, send);
     }
-    Send last = rows_send(SectionKind::kRowsWrite, call_.variable, number_, 0);
-    last.header.flags = kSectionLast;
-    last.header.first = call_.updates == nullptr ? kNoUpdates : *call_.updates;
-    outbox_.add(holder, last);
+    outbox_.add(holder, write_end());
   }
 }
 
@@ -366,9 +372,12 @@ bool RowAccess::on_write(uint32_t from, const Section& section) {
   // Refused once, refused to its end: see HeldWrite.
   write.refused |= tables_.in_step();
   if ((header.flags & kSectionLast) != 0) {
-    if (header.count != 0 || !section.payload.empty()) return false;
+    uint64_t first_row = 0;
+    if (section.payload.size() != sizeof first_row) return false;
+    std::memcpy(&first_row, section.payload.data(), sizeof first_row);
+    if (first_row >= table->partition().rows()) return false;
     write.ended = true;
-    if (!write.refused && header.first != kNoUpdates) table->set_updates(header.first);
+    if (!write.refused && header.first != kNoUpdates) table->set_updates(header.first, first_row);
     SectionHeader written = header;
     written.kind = SectionKind::kRowsWritten;
     written.first = write.refused ? 1 : 0;

@@ -95,6 +95,7 @@ class RowAccess {
   bool answered_all(uint32_t from, const Table& table) const;
   void write_portion();
   void write_elements();
+  Send write_end() const;
   void send_to_holders(const Table& table, Send send, uint32_t owner);
   [[nodiscard]] bool take_rows(uint32_t from, const Table& table, const Section& section);
   [[nodiscard]] bool place_row(uint32_t from, const Table& table, uint32_t array, uint32_t row_key,

@@ -115,7 +115,8 @@ void RowAsks::serve_end(Ask& ask, const Table& table) {
   if (ask.served_rows < ask.row_count) return;
   Send end = rows_send(SectionKind::kRowsAnswer, ask.variable, ask.number, 0);
   end.header.flags = kSectionLast;
-  end.header.first = table.updates();
+  // Of a list nobody asks for it.
+  end.header.first = ask.row_keys.empty() ? table.updates(ask.first_row) : 0;
   outbox_.add(ask.from, end);
   ask.served = true;
 }

@@ -61,7 +61,11 @@ struct RowUpdater {
     // Rounded once to the type of the values, like every figure of a rule.
     const auto by =
         static_cast<T>(counted ? 1.0 / static_cast<double>(gradient[width]) * scale : scale);
-    update_row(rule, decay, row, by);
+    if constexpr (requires { rule.at(first()); }) {
+      update_row(rule.at(first()), decay, row, by);
+    } else {
+      update_row(rule, decay, row, by);
+    }
     values->close(at, count, first);
   }
 

@@ -52,8 +52,7 @@ StoredValues::StoredValues(const Variable& variable)
       round_(converter(PARALLAX_F32, variable.stored_dtype())),
       by_chance_(variable.rounding != PARALLAX_ROUNDING_STOCHASTIC ? nullptr
                  : variable.stored_dtype() == PARALLAX_BF16        ? &round_row<BFloat>
-                                                                   : &round_row<Half>),
-      variable_seed_(rounding_seed(variable)) {}
+                                                                   : &round_row<Half>) {}
 
 void StoredValues::lay_out(Arena& arena, std::span<std::byte> values) {
   values_ = values;
@@ -62,10 +61,15 @@ void StoredValues::lay_out(Arena& arena, std::span<std::byte> values) {
 
 void StoredValues::close_by_chance(uint64_t at, uint64_t count, uint64_t first) {
   for (uint64_t done = 0; done < count;) {
+    const uint64_t row = (first + done) / row_elements_;
     const uint64_t column = (first + done) % row_elements_;
     const uint64_t run = std::min(count - done, row_elements_ - column);
-    by_chance_(&floats_[done], place(at + done), run,
-               CounterBits(seed_, (first + done) / row_elements_), column);
+    if (!table_.has(row)) {
+      table_ = updates_->of_row(row);
+      seed_ = mix(rounding_seed(*table_.table) + kCounterStep * table_.count);
+    }
+    by_chance_(&floats_[done], place(at + done), run, CounterBits(seed_, row - table_.first_row),
+               column);
     done += run;
   }
 }

@@ -15,6 +15,7 @@
 #include "base/arena.h"
 #include "base/counter_bits.h"
 #include "base/number.h"
+#include "server/update_counts.h"
 #include "variable/variable.h"
 
 namespace parallax {
@@ -32,8 +33,11 @@ class StoredValues {
   // Rounds floats, which may be unaligned, to nearest even into the elements from `at` on.
   void put(uint64_t at, const std::byte* from, uint64_t count) { round_(from, place(at), count); }
 
-  // An update begins, the variable's so many-th.
-  void begin(uint64_t updates) { seed_ = mix(variable_seed_ + kCounterStep * updates); }
+  // An update begins, after which there are so many, which outlive it.
+  void begin(const UpdateCounts& updates) {
+    updates_ = &updates;
+    table_ = {};
+  }
   uint64_t number_bytes() const { return element_bytes_; }
   std::byte* place(uint64_t at) const { return &values_[at * element_bytes_]; }
   // The elements from `at` on, to be changed.
@@ -62,7 +66,9 @@ class StoredValues {
   const uint64_t most_;
   const Convert widen_, round_;
   const RoundByChance by_chance_;  // null: to nearest even
-  const uint64_t variable_seed_;
+  // Whose rows are rounded, and what by: of fused tables the one whose row was rounded last.
+  const UpdateCounts* updates_ = nullptr;
+  UpdateCounts::Of table_;
   uint64_t seed_ = 0;
   std::span<std::byte> values_;
   std::span<float> floats_;

@@ -105,7 +105,8 @@ Table::Table(const Variable& variable, const Partition& partition, uint32_t rank
       sum_(variable.sum_type()),
       value_dtype_(variable.stored_dtype()),
       rank_(rank),
-      sharded_(sharded) {
+      sharded_(sharded),
+      updates_(variable) {
   widths_[0] = variable.row_elements;
   for (uint32_t state = 0; state < kStatesMax && variable.state_width(state) > 0; ++state) {
     widths_[array_count_++] = variable.state_width(state);
@@ -264,30 +265,57 @@ void Table::take_values(uint64_t first, std::span<const std::byte> values) {
   }
 }
 
+namespace {
+
+// ADAM of fused tables of which some were updated more often than others: each by its own t.
+template <typename T>
+class AdamOfTables {
+ public:
+  // `counts` and what they tell of outlive this.
+  AdamOfTables(const UpdateArguments& with, const UpdateCounts& counts, uint64_t row_elements)
+      : counts_(counts), row_elements_(row_elements), with_(with), rule_(with) {}
+
+  // That of the row whose first element it is. Rows of a table mostly follow each other.
+  const AdamRule<T>& at(uint64_t first) const {
+    const uint64_t row = first / row_elements_;
+    if (table_.has(row)) return rule_;
+    table_ = counts_.of_row(row);
+    with_.updates = table_.count;
+    rule_ = AdamRule<T>(with_);
+    return rule_;
+  }
+
+ private:
+  const UpdateCounts& counts_;
+  uint64_t row_elements_;
+  // The last one asked for.
+  mutable UpdateArguments with_;
+  mutable UpdateCounts::Of table_;
+  mutable AdamRule<T> rule_;
+};
+
+}  // namespace
+
 void Table::start_apply(const ReducedGradient& gradient, const UpdateArguments& with,
                         uint32_t* left) {
   if (!gradient.contributed && !gradient.has_values) return;
-  ++updates_;
-  if (!gradient.has_values) return;
   UpdateArguments counted = with;
-  counted.updates = updates_;
-  counted.sparse = partition_.ids_declared();
+  count_update(with, &counted);
+  if (!gradient.has_values) return;
   device_->apply(gradient, counted, left);
 }
 
 int Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) {
   if (!gradient.contributed && !gradient.has_values) return 0;
   // Also without values: some rank contributed, and Adam counts the step.
-  ++updates_;
-  if (!gradient.has_values) return 0;
   UpdateArguments counted = with;
-  counted.updates = updates_;
-  counted.sparse = partition_.ids_declared();
+  count_update(with, &counted);
+  if (!gradient.has_values) return 0;
   const Writing writing(mark_);
   if (own_rule_ != nullptr) return apply_own(gradient, counted);
   with_sum_type(sum_, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    with_rule<T>(counted, [&](const auto& rule) {
+    const auto apply_rule = [&](const auto& rule) {
       if constexpr (std::is_same_v<T, float>) {
         if (stored_ != nullptr) {
           stored_->begin(updates_);
@@ -296,9 +324,21 @@ int Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) {
       }
       PlainValues<T> values = {reinterpret_cast<T*>(arrays_[0].data())};
       apply_as<T>(gradient, counted, rule, values);
-    });
+    };
+    if constexpr (std::is_floating_point_v<T>) {
+      if (variable_.traits().has_betas && !updates_.alike()) {
+        return apply_rule(AdamOfTables<T>(counted, updates_, row_elements()));
+      }
+    }
+    with_rule<T>(counted, apply_rule);
   });
   return 0;
+}
+
+void Table::count_update(const UpdateArguments& with, UpdateArguments* counted) {
+  updates_.add_step(with.left_out == nullptr ? TablesLeftOut() : *with.left_out);
+  counted->updates = updates_.first();
+  counted->sparse = partition_.ids_declared();
 }
 
 // By the rule of the caller's own.
@@ -464,7 +504,7 @@ bool Table::write_section(const Section& section) {
 }
 
 void Table::take_own_part(const Table& mirror) {
-  updates_ = mirror.updates_;
+  PARALLAX_CHECK(updates_.place(0, std::as_bytes(mirror.updates_.all())));
   for (uint32_t array = 0; array < array_count_; ++array) {
     const uint64_t count = element_count(array);
     const size_t bytes = bytes_of_dtype(dtype(array));

@@ -25,6 +25,7 @@
 #include "server/device_table.h"
 #include "server/rule_blocks.h"
 #include "server/stored_values.h"
+#include "server/update_counts.h"
 #include "server/update_rules.h"
 #include "variable/partition.h"
 #include "variable/variable.h"
@@ -71,10 +72,15 @@ class Table {
   // Of a table on a device: begins it. The gradient stays until *left is lessened, which is raised
   // by one if there is something to apply.
   void start_apply(const ReducedGradient& gradient, const UpdateArguments& with, uint32_t* left);
-  // Committed steps in which some rank contributed, as far as this rank is told: every rank that
-  // holds rows of the variable is.
-  uint64_t updates() const { return updates_; }
-  void set_updates(uint64_t updates) { updates_ = updates; }
+  // Committed steps in which some rank contributed to it, of fused tables to the one that the row
+  // is of.
+  uint64_t updates(uint64_t row = 0) const { return updates_.of_row(row).count; }
+  void set_updates(uint64_t updates, uint64_t row = 0) { updates_.set(row, updates); }
+  const UpdateCounts& all_updates() const { return updates_; }
+  // Elsewhere as it is. False: it does not fit.
+  [[nodiscard]] bool place_updates(uint64_t first, std::span<const std::byte> counts) {
+    return updates_.place(first, counts);
+  }
 
   // Values; with ids: where a row key's row lies here.
   const std::byte* row(uint32_t row_key) const { return row_at(0, row_of(row_key)); }
@@ -137,6 +143,8 @@ class Table {
   template <typename T>
   void fill_values(uint64_t first, uint64_t end, T* out) const;
   void initialize_on_device(uint64_t first, uint64_t end);
+  // A step in which some rank contributed.
+  void count_update(const UpdateArguments& with, UpdateArguments* counted);
   int apply_own(const ReducedGradient& gradient, const UpdateArguments& with);
   template <typename T, typename Values, typename Rule>
   void apply_as(const ReducedGradient& gradient, const UpdateArguments& with, const Rule& rule,
@@ -152,7 +160,7 @@ class Table {
   uint32_t array_count_ = 1;
   uint64_t first_element_ = 0;
   uint64_t initialized_ = 0;  // elements
-  uint64_t updates_ = 0;
+  UpdateCounts updates_;
   Arena arena_;
   TableMark* mark_ = nullptr;  // null: nobody else reads what lies here
   std::array<std::span<std::byte>, 1 + kStatesMax> arrays_;

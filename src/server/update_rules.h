@@ -11,6 +11,7 @@
 
 #include "base/number.h"
 #include "base/vector_code.h"
+#include "variable/tables_left_out.h"
 #include "variable/variable.h"
 
 namespace parallax {
@@ -32,6 +33,7 @@ struct UpdateArguments {
   double momentum = 0;
   bool nesterov = false;
   double l1 = 0, l2 = 0, l2_shrinkage = 0, beta = 0;
+  const TablesLeftOut* left_out = nullptr;  // in the step; null: none
   uint64_t updates = 1;  // ADAM: committed steps in which the variable got a gradient, this one
                          // counted
   bool sparse = true;    // ADAM: SparseAdam's formula, else Adam's

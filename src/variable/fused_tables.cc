@@ -94,7 +94,6 @@ bool may_be_fused(const Variable& variable) {
   return variable.fuse_tables && variable.managed() && variable.rows_max > 0 &&
          (!may_be_given_whole(variable) || variable.rows <= kFusedWholeRowsMax) &&
          variable.rows <= INT32_MAX && !variable.traits().calls_back &&
-         !variable.traits().has_betas && variable.rounding == PARALLAX_ROUNDING_NEAREST_EVEN &&
          variable.memory == PARALLAX_MEMORY_HOST && variable.table_memory == PARALLAX_MEMORY_HOST &&
          !variable.pin.given() && slice_bytes(variable) <= kFusedSliceBytesMax &&
          slice_bytes(variable) < variable.rows_max * kFusedRowBytesEnd;

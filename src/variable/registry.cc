@@ -69,6 +69,7 @@ void Registry::number_new() {
 }
 
 void Registry::number_fused(FusedTables set) {
+  set.whole.first_member = member_count_;
   const FusedTables& kept = fused_.emplace_back(std::move(set));
   for (const FusedMember& member : kept.members) {
     const uint32_t id = member.variable->id;

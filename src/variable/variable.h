@@ -82,6 +82,7 @@ struct Variable {
   bool fuse_tables = false;
   // That it is in place of; they outlive it. Empty: of none.
   std::span<const FusedMember> fused = {};
+  uint32_t first_member = 0;  // Registry::member_of the first of them
 
   bool managed() const { return rule != PARALLAX_RULE_NONE; }
   bool ids_declared() const { return rows_max > 0; }

@@ -129,7 +129,8 @@ void draw_small_tables(uint64_t seed, Scenario* scenario) {
   const uint64_t widths[] = {1, 3, 16};
   table.row_elements = widths[random.below(3)];
   table.tag = PARALLAX_SPARSE;
-  table.rule = random.chance(50) ? PARALLAX_RULE_SGD : PARALLAX_RULE_ADAGRAD;
+  const uint32_t rules[] = {PARALLAX_RULE_SGD, PARALLAX_RULE_ADAGRAD, PARALLAX_RULE_ADAM};
+  table.rule = rules[random.below(3)];
   table.reduction = static_cast<uint32_t>(random.below(3));
   table.init = PARALLAX_INIT_UNIFORM;
   table.init_low = -1;

@@ -3,6 +3,7 @@
 // bit; and what callers are told of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <deque>
@@ -77,7 +78,11 @@ TEST(EngineFused, TablesAreTrainedAsByThemselves) {
   for (uint64_t round = 0; round < (kBrief ? 12 : 120); ++round) {
     Named named;
     named.add(kTables, PARALLAX_RULE_SGD, 4);
-    named.add(kTables, round % 2 == 0 ? PARALLAX_RULE_ADAGRAD : PARALLAX_RULE_SGD, 5);
+    named.add(kTables,
+              round % 4 == 3   ? PARALLAX_RULE_ADAM
+              : round % 2 == 0 ? PARALLAX_RULE_ADAGRAD
+                               : PARALLAX_RULE_SGD,
+              5);
     named.add(kTables, PARALLAX_RULE_SGD, 3);
     for (size_t i = 0; i < named.variables.size(); ++i) {
       parallax_variable_t& table = named.variables[i];
@@ -88,6 +93,8 @@ TEST(EngineFused, TablesAreTrainedAsByThemselves) {
       if (round % 5 == 1) table.reduction = PARALLAX_MEAN_CONTRIBUTORS;
       if (round % 5 == 2) table.reduction = PARALLAX_MEAN_ROW;
       if (round % 4 == 1) table.dtype = PARALLAX_BF16;
+      if (round % 7 == 3) table.storage_dtype = PARALLAX_AS(PARALLAX_BF16);
+      if (round % 7 == 3) table.rounding = PARALLAX_ROUNDING_STOCHASTIC;
     }
     const Job job = {layouts[round % layouts.size()], 90'000 + round, round % 6 == 5 ? 100u : 50u};
     SharedHost host(static_cast<uint32_t>(job.hosts.size()));
@@ -362,6 +369,54 @@ TEST(EngineFused, RowsAreWrittenAndEvaluatedByTable) {
   ASSERT_TRUE(ranks.calls(0).pull(0, wanted, &request).ok());
   ASSERT_TRUE(ranks.world.run_until_done({&request, 1}));
   EXPECT_EQ(evaluated, (std::vector<float>{9, 10, 7, 8}));
+}
+
+// Given tables that all ranks leave out, or that one of two gives without rows, expect each to
+// count the steps in which it was given, and what is written to be of that one alone; so on a
+// mirror, too.
+TEST(EngineFused, EachCountsItsOwnUpdates) {
+  for (const std::vector<uint32_t>& hosts :
+       std::vector<std::vector<uint32_t>>{{0}, {0, 0}, {0, 1}, {0, 0, 1, 2, 2}}) {
+    Ranks ranks(hosts);
+    const std::vector<int64_t> ids = {3, 9};
+    std::vector<float> values(4, 1);
+    for (uint32_t count = kTables; count >= kTables - 2; --count) {
+      ranks.begin();
+      ranks.all([&](uint32_t rank, Request** request) {
+        std::vector<parallax_slice_t> given;
+        for (uint32_t i = 0; i < count; ++i) given.push_back(rows_slice(i, ids, values.data()));
+        // Rank 0 alone gives the last, and no rows of it.
+        if (rank > 0) given.pop_back();
+        if (rank == 0) given.back().row_count = 0;
+        return ranks.calls(rank).push(ranks.step, given, request);
+      });
+      ranks.end();
+    }
+    const auto count_of = [&](uint32_t rank, uint32_t table) {
+      uint64_t updates = 0;
+      parallax_rows_t call = rows_call(table, 5, 1, values.data());
+      call.updates = &updates;
+      Request* request = nullptr;
+      EXPECT_TRUE(ranks.world.engine(rank).row_calls().post(call, false, &request).ok());
+      EXPECT_TRUE(ranks.world.run_until_done({&request, 1}));
+      EXPECT_TRUE(ranks.world.engine(rank).release(request).ok());
+      return updates;
+    };
+    uint64_t written = 40;
+    parallax_rows_t call = rows_call(4, 2, 1, values.data());
+    call.updates = &written;
+    Request* request = nullptr;
+    const auto last = static_cast<uint32_t>(hosts.size() - 1);
+    ASSERT_TRUE(ranks.world.engine(last).row_calls().post(call, true, &request).ok());
+    ASSERT_TRUE(ranks.world.run_until_done({&request, 1}));
+    ASSERT_TRUE(request->status.ok()) << request->status.message();
+    for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
+      for (uint32_t table = 0; table < kTables; ++table) {
+        const uint64_t want = table == 4 ? 40 : std::min(3u, kTables - table);
+        EXPECT_EQ(count_of(rank, table), want) << "table " << table << ", rank " << rank;
+      }
+    }
+  }
 }
 
 // Given the reports, expect each table under its own name, and with whom it goes.

@@ -107,6 +107,44 @@ TEST_F(MigrationTest, AndBackItIsALocalCopy) {
   }
 }
 
+// Of fused tables each has its own count.
+TEST(Migration, FusedTablesHaveTheirCounts) {
+  std::deque<Variable> tables;
+  std::vector<const Variable*> all;
+  for (uint32_t i = 0; i < kFusedMin; ++i) {
+    tables.push_back(managed("table" + std::to_string(i), 50, 4, PARALLAX_RULE_ADAM));
+    tables.back().rows_max = 5;
+    tables.back().fuse_tables = true;
+    all.push_back(&tables.back());
+  }
+  const std::deque<FusedTables> sets = fuse_tables(all);
+  ASSERT_EQ(sets.size(), 1u);
+  GroupWorld world({0, 0, 1}, {sets[0].whole});
+  ASSERT_TRUE(world.build().ok());
+  world.fill();
+  for (const bool mirrored : {true, false}) {
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      VariableRuntime& runtime = world[rank].group.runtime(0);
+      for (uint64_t i = 0; mirrored && i < kFusedMin; ++i) {
+        runtime.table->set_updates(3 + i, 50 * i + 7);
+      }
+      const VariablePlan plan = mirrored ? kMirroredPlan : kShardedPlan;
+      ASSERT_TRUE(world[rank].migration.begin(runtime, plan, 3).ok());
+      world[rank].migration.move(3);
+    }
+    world.network().settle();
+    EXPECT_TRUE(world.network().refusals().empty()) << told(world.network().refusals());
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      EXPECT_TRUE(world[rank].migration.moved(3));
+      EXPECT_TRUE(world[rank].migration.switch_over(3));
+      world[rank].migration.switch_over(4);  // nothing is left of the change
+      const Table& table = *world[rank].group.runtime(0).table;
+      EXPECT_EQ(table.sharded(), !mirrored);
+      for (uint64_t i = 0; i < kFusedMin; ++i) EXPECT_EQ(table.updates(50 * i + 49), 3 + i);
+    }
+  }
+}
+
 // Given owners that are some of the ranks, one with more rows than the other, expect mirrors that
 // are whole and, on the way back, a shard where slots are and nothing elsewhere.
 TEST(Migration, RanksWithoutSlotsSendNothingAndGetAll) {

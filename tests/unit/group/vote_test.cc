@@ -87,6 +87,27 @@ TEST(Vote, SignedZerosAreDifferentBits) {
   EXPECT_TRUE(vote.disagree);
 }
 
+// Expect tables to be left out that no rank gives; a rank that says nothing gives all.
+TEST(Vote, LeavesOutWhatAllLeaveOut) {
+  Vote merged;
+  for (const uint32_t rank : {0u, 1u}) {
+    Vote vote = vote_of(rank);
+    vote.left_out.add(5);
+    vote.left_out.add(rank);
+    merged.merge(vote);
+  }
+  EXPECT_TRUE(merged.left_out.has(5));
+  EXPECT_FALSE(merged.left_out.has(0) || merged.left_out.has(1));
+  merged.merge(vote_of(2));
+  EXPECT_FALSE(merged.left_out.any());
+  merged.clear();
+  merged.merge(vote_of(2));
+  Vote late = vote_of(0);
+  late.left_out.add(5);
+  merged.merge(late);
+  EXPECT_FALSE(merged.left_out.any());
+}
+
 TEST(Vote, ComesBackFromItsEncoding) {
   SeededRandom random(1);
   for (int round = 0; round < 300; ++round) {
@@ -102,6 +123,9 @@ TEST(Vote, ComesBackFromItsEncoding) {
     vote.pace = {{static_cast<uint32_t>(random.next()), 2, 3},
                  static_cast<uint32_t>(random.below(kVoters)),
                  {random.next(), 5, 6}};
+    for (uint64_t i = random.below(4); i > 0; --i) {
+      vote.left_out.add(static_cast<uint32_t>(random.below(PARALLAX_VARIABLES_MAX)));
+    }
     vote.counts_first = static_cast<uint32_t>(random.below(9)) * kCountsPerVote;
     vote.counts_size = static_cast<uint32_t>(random.below(kCountsPerVote + 1));
     for (uint32_t i = 0; i < vote.counts_size; ++i)
@@ -131,11 +155,13 @@ TEST(Vote, TheLargestFits) {
   Vote vote = vote_of(1);
   vote.norm_kinds = 7;
   vote.counts_size = kCountsPerVote;
+  vote.left_out.add(PARALLAX_VARIABLES_MAX - 1);
   Bytes bytes;
   EXPECT_LE(encode_vote(vote, bytes), kVoteBytesMax);
   Decision decision;
   decision.entry_count = kEntriesPerDecision;
   decision.group_scales.fill(0.5);
+  decision.left_out.add(PARALLAX_VARIABLES_MAX - 1);
   EXPECT_LE(encode_decision(decision, bytes), kVoteBytesMax);
 }
 
@@ -225,6 +251,8 @@ TEST(Decision, GarbageIsRefusedOrHarmless) {
     Vote vote = vote_of(3);
     vote.pace.rank = 3;
     vote.norm_kinds = static_cast<uint32_t>(random.below(8));
+    if (random.chance(50)) vote.left_out.add(static_cast<uint32_t>(random.below(300)));
+    decision.left_out = vote.left_out;
     const bool a_vote = random.chance(50);
     size_t used = a_vote ? encode_vote(vote, bytes) : encode_decision(decision, bytes);
     for (uint64_t i = random.below(5); i > 0; --i) {

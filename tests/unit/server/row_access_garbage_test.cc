@@ -297,15 +297,17 @@ TEST_F(RowAccessGarbage, ReceiveAWriteOfWhichSomeFits) {
 TEST_F(RowAccessGarbage, ReceiveMoreOfAWriteThatIsOver) {
   const SectionHeader row = rows_header(SectionKind::kRowsWrite, 1);
   const SectionHeader last = last_header(SectionKind::kRowsWrite);
-  SectionHeader counted = last;
-  counted.count = 1;
-  EXPECT_FALSE(receive_bytes(1, counted, 0));
-  EXPECT_FALSE(receive_bytes(1, last, 4)) << "with a payload";
+  // The end tells a row of the table whose count of updates it is.
+  constexpr size_t kRowBytes = sizeof(uint64_t);
+  EXPECT_FALSE(receive_bytes(1, last, 0));
+  EXPECT_FALSE(receive_bytes(1, last, 4));
+  EXPECT_FALSE(receive(0, 1, last, as_payload(std::vector<uint64_t>{kRowCount})))
+      << "there is no such row";
   EXPECT_TRUE(receive(0, 1, row, rows_payload({0})));
-  EXPECT_TRUE(receive_bytes(1, last, 0));
-  EXPECT_FALSE(receive_bytes(1, last, 0)) << "it would be acknowledged twice";
+  EXPECT_TRUE(receive_bytes(1, last, kRowBytes));
+  EXPECT_FALSE(receive_bytes(1, last, kRowBytes)) << "it would be acknowledged twice";
   EXPECT_FALSE(receive(0, 1, row, rows_payload({0})));
-  EXPECT_TRUE(receive_bytes(2, last, 0)) << "another rank's";
+  EXPECT_TRUE(receive_bytes(2, last, kRowBytes)) << "another rank's";
   SectionHeader next = row;
   next.step = 2;
   EXPECT_TRUE(receive(0, 1, next, rows_payload({0})));
