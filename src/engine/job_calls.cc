@@ -124,7 +124,7 @@ Status JobCalls::commit(Request** request) {
 Status JobCalls::lay_out() {
   parts_.registry.number_new();
   if (parts_.group.columns().rank() == 0 && parts_.job.hosts == nullptr) {  // once, not of parts
-    const std::string idle = parts_.pins.idle(parts_.registry.numbered());
+    const std::string idle = parts_.pins.idle(parts_.registry.registered());
     if (!idle.empty()) {
       PARALLAX_LOG(kWarn, kPlan,
                    "commit: pins: no variable of the job so far is of, and can follow, " + idle);

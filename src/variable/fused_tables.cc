@@ -47,7 +47,7 @@ uint64_t slice_bytes(const Variable& variable) {
   return variable.rows_max * variable.row_elements * bytes_of_sum(variable.sum_type());
 }
 
-// As a dense slice.
+// As a dense slice, which goes as rows then.
 bool may_be_given_whole(const Variable& variable) { return variable.rows_max >= variable.rows; }
 
 FusedTables make_whole(std::span<const Variable* const> variables) {
@@ -92,10 +92,9 @@ void cut(std::span<const Variable* const> kind, std::deque<FusedTables>* sets) {
 
 bool may_be_fused(const Variable& variable) {
   return variable.fuse_tables && variable.managed() && variable.rows_max > 0 &&
-         (!may_be_given_whole(variable) || variable.rows <= kFusedWholeRowsMax) &&
          variable.rows <= INT32_MAX && !variable.traits().calls_back &&
          variable.memory == PARALLAX_MEMORY_HOST && variable.table_memory == PARALLAX_MEMORY_HOST &&
-         !variable.pin.given() && slice_bytes(variable) <= kFusedSliceBytesMax &&
+         slice_bytes(variable) <= kFusedSliceBytesMax &&
          slice_bytes(variable) < variable.rows_max * kFusedRowBytesEnd;
 }
 

@@ -35,8 +35,6 @@ struct FusedTables {
 inline constexpr uint64_t kFusedSliceBytesMax = 128 * 1024;
 // Rows of so many bytes stay where a program has them, as long as that is (HeldPushes).
 inline constexpr uint64_t kFusedRowBytesEnd = 1024;
-// A table that can be given whole, as a dense slice, goes as rows then: of no more than so many.
-inline constexpr uint64_t kFusedWholeRowsMax = 64;
 // Of fewer the whole is not worth what it takes from them: each could go out by itself as soon as
 // it is given.
 inline constexpr size_t kFusedMin = 4;
@@ -44,8 +42,7 @@ inline constexpr size_t kFusedMin = 4;
 // comes last is summed.
 inline constexpr uint64_t kFusedSetBytesMax = 640 * 1024;
 
-// Managed, with row ids, and small in a step; by a rule that counts no updates; and nothing is said
-// of where it lies or how it goes.
+// Managed by a rule of the library's, in host memory, with row ids, and small in a step.
 bool may_be_fused(const Variable& variable);
 
 // Sets of the variables, which outlive them. Names whose numbers ascend, as `t2` and `t10`, come in

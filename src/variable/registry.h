@@ -35,6 +35,7 @@ class Registry {
   Status add(Variable variable, uint32_t* id);
   uint32_t size() const { return static_cast<uint32_t>(variables_.size()); }
   const Variable& operator[](uint32_t id) const { return *by_id_[id]; }
+  std::span<const Variable* const> registered() const { return by_id_; }
   // PARALLAX_NO_VARIABLE: none has it, as may be with a name that another rank tells.
   uint32_t id_named(std::string_view name) const;
   // A commit has numbered it.

@@ -75,6 +75,8 @@ ScriptOptions script_of(const Job& job, const Named& named, SharedHost* host) {
 TEST(EngineFused, TablesAreTrainedAsByThemselves) {
   const std::vector<std::vector<uint32_t>> layouts = {{0},    {0, 0},       {0, 0, 0},
                                                       {0, 1}, {0, 0, 1, 1}, {0, 1, 0, 2, 1}};
+  const uint32_t pinned[] = {PARALLAX_METHOD_MADE_DENSE, PARALLAX_METHOD_ALLGATHERV,
+                             PARALLAX_METHOD_REDUCE_ROWS, PARALLAX_METHOD_PUSH_PULL};
   for (uint64_t round = 0; round < (kBrief ? 12 : 120); ++round) {
     Named named;
     named.add(kTables, PARALLAX_RULE_SGD, 4);
@@ -93,6 +95,8 @@ TEST(EngineFused, TablesAreTrainedAsByThemselves) {
       if (round % 5 == 1) table.reduction = PARALLAX_MEAN_CONTRIBUTORS;
       if (round % 5 == 2) table.reduction = PARALLAX_MEAN_ROW;
       if (round % 4 == 1) table.dtype = PARALLAX_BF16;
+      if (round % 8 == 5) table.placement = PARALLAX_PLACEMENT_MIRRORED;
+      if (round % 8 == 6) table.method = pinned[round / 8 % std::size(pinned)];
       if (round % 7 == 3) table.storage_dtype = PARALLAX_AS(PARALLAX_BF16);
       if (round % 7 == 3) table.rounding = PARALLAX_ROUNDING_STOCHASTIC;
     }

@@ -94,7 +94,9 @@ TEST(FusedTables, FewStayByThemselves) {
 TEST(FusedTables, KindsStayApart) {
   const std::function<void(Variable*)> changes[] = {
       [](Variable* table) { table->row_elements = 8; },
-      [](Variable* table) { table->rows = table->rows_max = kFusedWholeRowsMax; },
+      [](Variable* table) { table->rows = table->rows_max; },
+      [](Variable* table) { table->pin.method = PARALLAX_METHOD_PUSH_PULL; },
+      [](Variable* table) { table->pin.placement = PARALLAX_PLACEMENT_SHARDED; },
       [](Variable* table) { table->dtype = PARALLAX_BF16; },
       [](Variable* table) { table->rule = PARALLAX_RULE_ADAGRAD; },
       [](Variable* table) { table->rule = PARALLAX_RULE_ADAM; },
@@ -140,12 +142,9 @@ TEST(FusedTables, SomeStayByThemselves) {
       [](Variable* table) { table->fuse_tables = false; },
       [](Variable* table) { table->rule = PARALLAX_RULE_NONE; },
       [](Variable* table) { table->rows_max = 0; },
-      [](Variable* table) { table->rows = table->rows_max = kFusedWholeRowsMax + 1; },
       [](Variable* table) { table->rule = PARALLAX_RULE_CALLBACK; },
       [](Variable* table) { table->memory = PARALLAX_MEMORY_CUDA; },
       [](Variable* table) { table->table_memory = PARALLAX_MEMORY_CUDA; },
-      [](Variable* table) { table->pin.method = PARALLAX_METHOD_PUSH_PULL; },
-      [](Variable* table) { table->pin.placement = PARALLAX_PLACEMENT_SHARDED; },
       [](Variable* table) {
         table->rows = 1 << 20;
         table->rows_max = kFusedSliceBytesMax / (4 * sizeof(float)) + 1;
