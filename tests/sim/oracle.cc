@@ -39,6 +39,7 @@ Oracle::Oracle(const Scenario& scenario) : scenario_(scenario) {
       }
     }
     first[i].state.assign(first[i].value.size(), variable.initial_accumulator_value);
+    first[i].second.assign(first[i].value.size(), 0);
     first[i].bound.assign(first[i].value.size(), 0.0);
   }
   versions_.push_back(std::move(first));
@@ -208,6 +209,7 @@ void Oracle::apply(uint64_t step, std::vector<Values>* values) {
     const auto scale =
         static_cast<float>(mean * outcome.group_scales[variable.rates] * outcome.clip_scale);
     const Update with = {variable, gradient, rates_of(step, i), scale};
+    ++(*values)[i].updates;
     const uint64_t width = variable.row_elements;
     const uint64_t rows = scenario_.ids(i) ? gradient.rows.size() : variable.rows;
     // Of rows that nobody gave, nothing is touched.
@@ -218,6 +220,22 @@ void Oracle::apply(uint64_t step, std::vector<Values>* values) {
       }
     }
   }
+}
+
+// By what beta1, beta2 and epsilon are where they are not said; of a variable with ids.
+float Oracle::adam_step(const Update& with, float g, uint64_t at, Values* values) const {
+  const auto to_the_t = [values](double base) {
+    double power = 1;
+    for (uint64_t i = values->updates; i > 0; i >>= 1, base *= base) power *= i % 2 == 1 ? base : 1;
+    return power;
+  };
+  float& m = values->state[at];
+  float& v = values->second[at];
+  m += static_cast<float>(1 - 0.9) * (g - m);
+  v += static_cast<float>(1 - 0.999) * (g * g - v);
+  const double root2 = std::sqrt(1 - to_the_t(0.999));
+  const double rate = with.rates.learning_rate * root2 / (1 - to_the_t(0.9));
+  return static_cast<float>(rate) * (m / (std::sqrt(v) + 1e-8f));
 }
 
 void Oracle::update(const Update& with, uint64_t at, Values* values) const {
@@ -239,6 +257,7 @@ void Oracle::update(const Update& with, uint64_t at, Values* values) const {
     values->state[at] += g * g;
     update = rates.learning_rate * g / (std::sqrt(values->state[at]) + epsilon);
   }
+  if (with.variable.rule == PARALLAX_RULE_ADAM) update = adam_step(with, g, at, values);
   p -= update;
   if (scenario_.bitwise()) return;
   // Terms are positive, so relative errors add up: of the sum (and through state and clipping twice

@@ -56,8 +56,9 @@ class Oracle {
  private:
   struct Values {
     std::vector<float> value;
-    std::vector<float> state;
+    std::vector<float> state, second;
     std::vector<double> bound;
+    uint64_t updates = 0;
   };
 
   Reduced sum_of(uint64_t step, uint32_t variable) const;
@@ -79,6 +80,7 @@ class Oracle {
     float scale;
   };
   void update(const Update& with, uint64_t at, Values* values) const;
+  float adam_step(const Update& with, float g, uint64_t at, Values* values) const;
   std::string compare_after(Commits commits, uint32_t variable, uint64_t at, const float* got,
                             uint64_t count, const std::string& what);
   std::string compare(const float* got, const float* want, const double* bound, uint64_t count,
