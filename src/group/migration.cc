@@ -42,7 +42,7 @@ Status Migration::lay_out(VariableRuntime& runtime, const VariablePlan& plan, ui
   }
   // From every other owner come the elements of every array, and its counts of updates.
   change.elements_to_come = 0;
-  const size_t counts = runtime.table->all_updates().all().size();
+  const size_t counts = runtime.table->updates().all().size();
   for (uint32_t owner = 0; owner < columns.world(); ++owner) {
     if (owner == columns.rank() || runtime.table->owned_elements(owner, 0) == 0) continue;
     change.elements_to_come += counts;
@@ -68,8 +68,8 @@ void Migration::move(uint64_t step) {
 void Migration::send_shard(VariableRuntime& runtime) {
   Table& from = *runtime.table;
   Table& to = *runtime.change.table;
-  const std::span<const uint64_t> counts = from.all_updates().all();
-  PARALLAX_CHECK(to.place_updates(0, std::as_bytes(counts)));
+  const std::span<const uint64_t> counts = from.updates().all();
+  PARALLAX_CHECK(to.updates().place(0, std::as_bytes(counts)));
   Send send;
   send.header.kind = SectionKind::kMigrate;
   send.header.encoding = Encoding::kDense;
@@ -117,7 +117,7 @@ bool Migration::on_section(uint32_t from, const Section& section) {
       header.count > change.elements_to_come ||
       section.payload.size() !=
           header.count * (counts ? sizeof(uint64_t) : bytes_of_dtype(to.dtype(header.part))) ||
-      !(counts ? to.place_updates(header.first, section.payload)
+      !(counts ? to.updates().place(header.first, section.payload)
                : to.place_part(header.part, from, header.first, section.payload))) {
     return false;
   }

@@ -207,12 +207,13 @@ size_t encode_decision(const Decision& decision, std::span<std::byte, kVoteBytes
   for (uint32_t group = 0; group < kRatesMax; ++group) {
     if (decision.group_scales[group] != 1) clipped |= uint64_t{1} << group;
   }
-  writer.put(DecisionHead{
-      static_cast<uint32_t>(decision.outcome), decision.contributors, decision.settled,
-      decision.entry_count, decision.dense_variable,
-      static_cast<uint32_t>(decision.left_out.words().size()), decision.gradient_norm,
-      decision.clip_scale, clipped, decision.first, decision.second, decision.difference, decision.late.rank,
-      static_cast<uint32_t>(decision.late.phase), decision.late.late_ms, decision.late.steps});
+  writer.put(DecisionHead{static_cast<uint32_t>(decision.outcome), decision.contributors,
+                          decision.settled, decision.entry_count, decision.dense_variable,
+                          static_cast<uint32_t>(decision.left_out.words().size()),
+                          decision.gradient_norm, decision.clip_scale, clipped, decision.first,
+                          decision.second, decision.difference, decision.late.rank,
+                          static_cast<uint32_t>(decision.late.phase), decision.late.late_ms,
+                          decision.late.steps});
   for (uint32_t group = 0; group < kRatesMax; ++group) {
     if ((clipped >> group & 1) != 0) writer.put(decision.group_scales[group]);
   }

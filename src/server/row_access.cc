@@ -377,7 +377,7 @@ bool RowAccess::on_write(uint32_t from, const Section& section) {
     std::memcpy(&first_row, section.payload.data(), sizeof first_row);
     if (first_row >= table->partition().rows()) return false;
     write.ended = true;
-    if (!write.refused && header.first != kNoUpdates) table->set_updates(header.first, first_row);
+    if (!write.refused && header.first != kNoUpdates) table->updates().set(first_row, header.first);
     SectionHeader written = header;
     written.kind = SectionKind::kRowsWritten;
     written.first = write.refused ? 1 : 0;

@@ -116,7 +116,7 @@ void RowAsks::serve_end(Ask& ask, const Table& table) {
   Send end = rows_send(SectionKind::kRowsAnswer, ask.variable, ask.number, 0);
   end.header.flags = kSectionLast;
   // Of a list nobody asks for it.
-  end.header.first = ask.row_keys.empty() ? table.updates(ask.first_row) : 0;
+  end.header.first = ask.row_keys.empty() ? table.updates().of_row(ask.first_row).count : 0;
   outbox_.add(ask.from, end);
   ask.served = true;
 }

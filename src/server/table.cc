@@ -10,8 +10,8 @@
 #include "aggregate/accumulator.h"
 #include "aggregate/row_index.h"
 #include "base/check.h"
+#include "server/adam_of_tables.h"
 #include "server/row_updater.h"
-#include "variable/fused_tables.h"
 #include "variable/initial_value.h"
 
 namespace parallax {
@@ -95,6 +95,17 @@ void update_rows(const ReducedGradient& gradient, const RowUpdater<T, Values, Ru
         updater.update(row, reinterpret_cast<const T*>(gradient.row(i)),
                        [&] { return first_of(gradient.row_keys[i]); });
       });
+}
+
+// A step in which some rank contributed.
+UpdateArguments count_update(const UpdateArguments& with, const Partition& partition,
+                             UpdateCounts* counts) {
+  static const TablesLeftOut kNone;
+  counts->add_step(with.left_out == nullptr ? kNone : *with.left_out);
+  UpdateArguments counted = with;
+  counted.updates = counts->first();
+  counted.sparse = partition.ids_declared();
+  return counted;
 }
 
 }  // namespace
@@ -265,42 +276,10 @@ void Table::take_values(uint64_t first, std::span<const std::byte> values) {
   }
 }
 
-namespace {
-
-// ADAM of fused tables of which some were updated more often than others: each by its own t.
-template <typename T>
-class AdamOfTables {
- public:
-  // `counts` and what they tell of outlive this.
-  AdamOfTables(const UpdateArguments& with, const UpdateCounts& counts, uint64_t row_elements)
-      : counts_(counts), row_elements_(row_elements), with_(with), rule_(with) {}
-
-  // That of the row whose first element it is. Rows of a table mostly follow each other.
-  const AdamRule<T>& at(uint64_t first) const {
-    const uint64_t row = first / row_elements_;
-    if (table_.has(row)) return rule_;
-    table_ = counts_.of_row(row);
-    with_.updates = table_.count;
-    rule_ = AdamRule<T>(with_);
-    return rule_;
-  }
-
- private:
-  const UpdateCounts& counts_;
-  uint64_t row_elements_;
-  // The last one asked for.
-  mutable UpdateArguments with_;
-  mutable UpdateCounts::Of table_;
-  mutable AdamRule<T> rule_;
-};
-
-}  // namespace
-
 void Table::start_apply(const ReducedGradient& gradient, const UpdateArguments& with,
                         uint32_t* left) {
   if (!gradient.contributed && !gradient.has_values) return;
-  UpdateArguments counted = with;
-  count_update(with, &counted);
+  const UpdateArguments counted = count_update(with, partition_, &updates_);
   if (!gradient.has_values) return;
   device_->apply(gradient, counted, left);
 }
@@ -308,8 +287,7 @@ void Table::start_apply(const ReducedGradient& gradient, const UpdateArguments& 
 int Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) {
   if (!gradient.contributed && !gradient.has_values) return 0;
   // Also without values: some rank contributed, and Adam counts the step.
-  UpdateArguments counted = with;
-  count_update(with, &counted);
+  const UpdateArguments counted = count_update(with, partition_, &updates_);
   if (!gradient.has_values) return 0;
   const Writing writing(mark_);
   if (own_rule_ != nullptr) return apply_own(gradient, counted);
@@ -333,12 +311,6 @@ int Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) {
     with_rule<T>(counted, apply_rule);
   });
   return 0;
-}
-
-void Table::count_update(const UpdateArguments& with, UpdateArguments* counted) {
-  updates_.add_step(with.left_out == nullptr ? TablesLeftOut() : *with.left_out);
-  counted->updates = updates_.first();
-  counted->sparse = partition_.ids_declared();
 }
 
 // By the rule of the caller's own.

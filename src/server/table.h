@@ -72,15 +72,9 @@ class Table {
   // Of a table on a device: begins it. The gradient stays until *left is lessened, which is raised
   // by one if there is something to apply.
   void start_apply(const ReducedGradient& gradient, const UpdateArguments& with, uint32_t* left);
-  // Committed steps in which some rank contributed to it, of fused tables to the one that the row
-  // is of.
-  uint64_t updates(uint64_t row = 0) const { return updates_.of_row(row).count; }
-  void set_updates(uint64_t updates, uint64_t row = 0) { updates_.set(row, updates); }
-  const UpdateCounts& all_updates() const { return updates_; }
-  // Elsewhere as it is. False: it does not fit.
-  [[nodiscard]] bool place_updates(uint64_t first, std::span<const std::byte> counts) {
-    return updates_.place(first, counts);
-  }
+  // apply() counts; what comes from elsewhere is set.
+  UpdateCounts& updates() { return updates_; }
+  const UpdateCounts& updates() const { return updates_; }
 
   // Values; with ids: where a row key's row lies here.
   const std::byte* row(uint32_t row_key) const { return row_at(0, row_of(row_key)); }
@@ -143,8 +137,6 @@ class Table {
   template <typename T>
   void fill_values(uint64_t first, uint64_t end, T* out) const;
   void initialize_on_device(uint64_t first, uint64_t end);
-  // A step in which some rank contributed.
-  void count_update(const UpdateArguments& with, UpdateArguments* counted);
   int apply_own(const ReducedGradient& gradient, const UpdateArguments& with);
   template <typename T, typename Values, typename Rule>
   void apply_as(const ReducedGradient& gradient, const UpdateArguments& with, const Rule& rule,

@@ -253,7 +253,8 @@ void fill_initial(const Variable& variable, uint64_t row, uint64_t column, std::
     return fill_initial(*member.variable, row - member.first_row, column, values);
   }
   if (variable.initial != nullptr) {
-    return copy_given(variable, row * variable.row_elements + column, std::as_writable_bytes(values));
+    return copy_given(variable, row * variable.row_elements + column,
+                      std::as_writable_bytes(values));
   }
   fill_row(variable, row, column, values);
 }

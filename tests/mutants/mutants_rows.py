@@ -325,7 +325,8 @@ MUTANTS = [
            "fused tables begin with the values of the first",
            "src/variable/initial_value.cc",
            "return fill_initial(*member.variable, row - member.first_row, column, values);",
-           "return fill_initial(*variable.fused[0].variable, row - member.first_row, column, values);"),
+           "return fill_initial(*variable.fused[0].variable, row - member.first_row, column,"
+           "values);"),
     Mutant("fused_rows_read_elsewhere",
            "rows of a fused table are read and written among those of the first",
            "src/engine/row_calls.cc",
@@ -359,6 +360,6 @@ MUTANTS = [
     Mutant("fused_counts_of_the_first",
            "what is written of a fused table's count of updates is the first one's",
            "src/server/row_access.cc",
-           "table->set_updates(header.first, first_row);",
-           "table->set_updates(header.first);"),
+           "table->updates().set(first_row, header.first);",
+           "table->updates().set(0, header.first);"),
 ]

@@ -53,8 +53,13 @@ class Rails(GuestTest):
         self.assertNotIn("SKIPPED", output)
 
     def test_pieces_go_over_both(self):
-        before = self.packets(SECOND)
-        line, told = self.trained("--deterministic 1 --pipeline 1", steps=4)
+        # A rail gets the next piece once it is rid of others: where the machine is busy with other
+        # work, few steps may find one of them ready all the time.
+        for steps in (4, 8, 16):
+            before = self.packets(SECOND)
+            line, told = self.trained("--deterministic 1 --pipeline 1", steps=steps)
+            if told["rails"][-1]["piece_bytes"] > told["piece_bytes"] // 3:
+                break
         self.assertIn(f"rc,dc,ud on {DEVICE}:1, pieces over {SECOND}:1 too (of 2 active ports of "
                       "this host: ", line)
         self.assertEqual([rail["device"] for rail in told["rails"]],

@@ -287,4 +287,14 @@ parallax_slice_t rows_slice(uint32_t variable, const std::vector<int64_t>& ids, 
   return slice;
 }
 
+parallax_rows_t rows_call(uint32_t variable, uint64_t first_row, uint64_t count, float* values) {
+  parallax_rows_t call = {};
+  call.size = sizeof call;
+  call.variable = variable;
+  call.first_row = first_row;
+  call.row_count = count;
+  call.values = values;
+  return call;
+}
+
 }  // namespace parallax::testkit

@@ -177,6 +177,8 @@ parallax_variable_t sparse_variable(const char* name, uint64_t rows, uint64_t ro
 parallax_step_end_options_t end_options(float learning_rate, float clip_norm = 0);
 parallax_slice_t dense_slice(uint32_t variable, float* values);
 parallax_slice_t rows_slice(uint32_t variable, const std::vector<int64_t>& ids, float* values);
+// Of a read or a write of values.
+parallax_rows_t rows_call(uint32_t variable, uint64_t first_row, uint64_t count, float* values);
 
 }  // namespace parallax::testkit
 

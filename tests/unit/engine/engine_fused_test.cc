@@ -108,16 +108,6 @@ TEST(EngineFused, TablesAreTrainedAsByThemselves) {
   }
 }
 
-parallax_rows_t rows_call(uint32_t table, uint64_t first, uint64_t count, float* values) {
-  parallax_rows_t call = {};
-  call.size = sizeof call;
-  call.variable = table;
-  call.first_row = first;
-  call.row_count = count;
-  call.values = values;
-  return call;
-}
-
 // A step of all ranks that pull, and then push, what is said; then all values of all tables.
 struct Ranks {
   explicit Ranks(std::vector<uint32_t> hosts, uint32_t accumulate = 0, bool inline_jobs = true,

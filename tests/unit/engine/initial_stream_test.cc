@@ -40,11 +40,7 @@ void run_into_the_stream(EngineWorld& world, uint32_t rank, const Request& commi
 std::vector<float> read_all(EngineWorld& world, uint32_t rank, uint32_t variable, uint64_t rows,
                             uint64_t width) {
   std::vector<float> values(rows * width);
-  parallax_rows_t wanted = {};
-  wanted.size = sizeof wanted;
-  wanted.variable = variable;
-  wanted.row_count = rows;
-  wanted.values = values.data();
+  const parallax_rows_t wanted = rows_call(variable, 0, rows, values.data());
   Request* request = nullptr;
   EXPECT_TRUE(world.engine(rank).row_calls().post(wanted, false, &request).ok());
   EXPECT_TRUE(world.run_until_done({&request, 1}));

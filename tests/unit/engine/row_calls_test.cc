@@ -6,29 +6,21 @@
 
 #include <vector>
 
+#include "support/engine_world.h"
 #include "support/words.h"
 #include "unit/engine/calls_world.h"
 
 namespace parallax::testkit {
 namespace {
 
-parallax_rows_t rows_of(uint32_t variable, uint64_t first, uint64_t count, float* values) {
-  parallax_rows_t rows = {};
-  rows.size = sizeof rows;
-  rows.variable = variable;
-  rows.first_row = first;
-  rows.row_count = count;
-  rows.values = values;
-  return rows;
-}
-
 TEST(RowCalls, WhatOneRankWritesAnotherReads) {
   CallsWorld world({0, 0, 1});
   constexpr uint64_t kCount = CallsWorld::kRowCount;
   std::vector<float> before(2 * kCount), written(2 * kCount), after(2 * kCount);
   Request* read = nullptr;
-  ASSERT_TRUE(
-      world[2].rows.post(rows_of(CallsWorld::kRows, 0, kCount, before.data()), false, &read).ok());
+  ASSERT_TRUE(world[2]
+                  .rows.post(rows_call(CallsWorld::kRows, 0, kCount, before.data()), false, &read)
+                  .ok());
   EXPECT_TRUE(world[2].rows.pending());
   world.settle();
   ASSERT_TRUE(read->done() && read->status.ok());
@@ -38,12 +30,13 @@ TEST(RowCalls, WhatOneRankWritesAnotherReads) {
   }
   for (size_t i = 0; i < written.size(); ++i) written[i] = static_cast<float>(i) + 0.5f;
   Request* write = nullptr;
-  ASSERT_TRUE(
-      world[0].rows.post(rows_of(CallsWorld::kRows, 0, kCount, written.data()), true, &write).ok());
+  ASSERT_TRUE(world[0]
+                  .rows.post(rows_call(CallsWorld::kRows, 0, kCount, written.data()), true, &write)
+                  .ok());
   world.settle();
   ASSERT_TRUE(write->done() && write->status.ok()) << write->status.message();
   ASSERT_TRUE(
-      world[1].rows.post(rows_of(CallsWorld::kRows, 0, kCount, after.data()), false, &read).ok());
+      world[1].rows.post(rows_call(CallsWorld::kRows, 0, kCount, after.data()), false, &read).ok());
   world.settle();
   ASSERT_TRUE(read->done());
   EXPECT_EQ(after, written);
@@ -54,8 +47,9 @@ TEST(RowCalls, CallsGoOneAtATime) {
   std::vector<float> values(4);
   Request* requests[3] = {};
   for (Request*& request : requests) {
-    ASSERT_TRUE(
-        world[0].rows.post(rows_of(CallsWorld::kRows, 0, 2, values.data()), false, &request).ok());
+    ASSERT_TRUE(world[0]
+                    .rows.post(rows_call(CallsWorld::kRows, 0, 2, values.data()), false, &request)
+                    .ok());
   }
   world[0].rows.advance();
   EXPECT_TRUE(requests[0]->started);
@@ -94,7 +88,7 @@ TEST(RowCalls, AreRefusedWithinAStep) {
   world[0].pipeline.begin();
   Request* request = nullptr;
   const Status refused =
-      world[0].rows.post(rows_of(CallsWorld::kRows, 0, 1, values), false, &request);
+      world[0].rows.post(rows_call(CallsWorld::kRows, 0, 1, values), false, &request);
   EXPECT_EQ(refused.code(), PARALLAX_STATE);
   EXPECT_TRUE(has(refused, "read: step 1 is not over")) << refused.message();
   EXPECT_TRUE(has(world[0].rows.evaluate({}, &request), "an evaluation"));
@@ -110,15 +104,15 @@ TEST(RowCalls, RefuseRowsThatAreNotThere) {
     EXPECT_TRUE(has(refused, std::string("write: "))) << refused.message();
     EXPECT_TRUE(has(refused, word)) << refused.message();
   };
-  expect(rows_of(5, 0, 1, values), "variable is 5, the job has 5");
-  expect(rows_of(CallsWorld::kHeld, 0, 1, values), "framework-held");
-  expect(rows_of(CallsWorld::kRows, CallsWorld::kRowCount, 1, values), "none beyond the last");
-  expect(rows_of(CallsWorld::kRows, 39, 2, values), "none beyond the last");
-  expect(rows_of(CallsWorld::kRows, 0, 0, values), "at least one row");
-  parallax_rows_t rows = rows_of(CallsWorld::kRows, 0, 1, values);
+  expect(rows_call(5, 0, 1, values), "variable is 5, the job has 5");
+  expect(rows_call(CallsWorld::kHeld, 0, 1, values), "framework-held");
+  expect(rows_call(CallsWorld::kRows, CallsWorld::kRowCount, 1, values), "none beyond the last");
+  expect(rows_call(CallsWorld::kRows, 39, 2, values), "none beyond the last");
+  expect(rows_call(CallsWorld::kRows, 0, 0, values), "at least one row");
+  parallax_rows_t rows = rows_call(CallsWorld::kRows, 0, 1, values);
   rows.values = reinterpret_cast<std::byte*>(values) + 1;
   expect(rows, "not aligned");
-  rows = rows_of(CallsWorld::kRows, 0, 1, values);
+  rows = rows_call(CallsWorld::kRows, 0, 1, values);
   rows.state[1] = values;
   expect(rows, "state[1] is given");
   EXPECT_EQ(world[0].requests.outstanding(), 0u);

@@ -40,7 +40,16 @@ class MigrationTest : public testing::Test {
   void SetUp() override {
     ASSERT_TRUE(world_.build().ok());
     world_.fill();
-    for (uint32_t rank = 0; rank < world_.size(); ++rank) at(rank).table->set_updates(kUpdates);
+    float number = 0;
+    for (uint32_t rank = 0; rank < world_.size(); ++rank) {
+      Table& table = *at(rank).table;
+      table.updates().set(0, kUpdates);
+      for (uint32_t array = 1; array < table.array_count(); ++array) {
+        for (size_t i = 0; i < table.array(array).size(); i += sizeof number, ++number) {
+          std::memcpy(&table.array(array)[i], &number, sizeof number);
+        }
+      }
+    }
     for (uint64_t row = 0; row < kRows; ++row) {
       rows_.push_back(row_of(at(owner_of(at(0), row)), row));
     }
@@ -76,7 +85,7 @@ TEST_F(MigrationTest, EveryMirrorHasEveryOwnersRowsStateAndUpdates) {
     EXPECT_TRUE(migration(rank).switch_over(3));
     EXPECT_EQ(at(rank).plan, kMirroredPlan);
     EXPECT_FALSE(at(rank).table->sharded());
-    EXPECT_EQ(at(rank).table->updates(), kUpdates);
+    EXPECT_EQ(at(rank).table->updates().first(), kUpdates);
     EXPECT_EQ(world_[rank].group.pulls().arena_of(0), nullptr) << "a mirror is not pulled";
     for (uint64_t row = 0; row < kRows; ++row) {
       ASSERT_EQ(row_of(at(rank), row), rows_[row]) << "rank " << rank << ", row " << row;
@@ -97,7 +106,7 @@ TEST_F(MigrationTest, AndBackItIsALocalCopy) {
     EXPECT_TRUE(migration(rank).moved(6));
     EXPECT_TRUE(migration(rank).switch_over(6));
     EXPECT_TRUE(at(rank).table->sharded());
-    EXPECT_EQ(at(rank).table->updates(), kUpdates);
+    EXPECT_EQ(at(rank).table->updates().first(), kUpdates);
     EXPECT_NE(world_[rank].group.pulls().arena_of(0), nullptr);
   }
   world_.network().settle();
@@ -126,7 +135,7 @@ TEST(Migration, FusedTablesHaveTheirCounts) {
     for (uint32_t rank = 0; rank < 3; ++rank) {
       VariableRuntime& runtime = world[rank].group.runtime(0);
       for (uint64_t i = 0; mirrored && i < kFusedMin; ++i) {
-        runtime.table->set_updates(3 + i, 50 * i + 7);
+        runtime.table->updates().set(50 * i + 7, 3 + i);
       }
       const VariablePlan plan = mirrored ? kMirroredPlan : kShardedPlan;
       ASSERT_TRUE(world[rank].migration.begin(runtime, plan, 3).ok());
@@ -140,7 +149,7 @@ TEST(Migration, FusedTablesHaveTheirCounts) {
       world[rank].migration.switch_over(4);  // nothing is left of the change
       const Table& table = *world[rank].group.runtime(0).table;
       EXPECT_EQ(table.sharded(), !mirrored);
-      for (uint64_t i = 0; i < kFusedMin; ++i) EXPECT_EQ(table.updates(50 * i + 49), 3 + i);
+      for (uint64_t i = 0; i < kFusedMin; ++i) EXPECT_EQ(table.updates().all()[i], 3 + i);
     }
   }
 }
@@ -171,10 +180,10 @@ TEST(Migration, RanksWithoutSlotsSendNothingAndGetAll) {
   };
   EXPECT_EQ(at(0).table->array(0).size() + at(2).table->array(0).size(), 0u);
   EXPECT_EQ(at(3).table->array(0).size(), 2 * at(1).table->array(0).size());
-  for (const uint32_t owner : slots.owners()) at(owner).table->set_updates(7);
+  for (const uint32_t owner : slots.owners()) at(owner).table->updates().set(0, 7);
   ASSERT_NO_FATAL_FAILURE(change_to(kMirroredPlan, 3));
   for (uint32_t rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(at(rank).table->updates(), 7u);
+    EXPECT_EQ(at(rank).table->updates().first(), 7u);
     for (uint64_t row = 0; row < kRows; ++row) ASSERT_EQ(row_of(at(rank), row), rows[row]);
   }
   ASSERT_NO_FATAL_FAILURE(change_to(kShardedPlan, 6));

@@ -257,7 +257,7 @@ TEST(StoredValues, NothingSharesItsChance) {
   tables.update(1, -0x1p-8f);
   const std::vector<double> once = tables.values();
   Tables twice(variable, 1, true);
-  twice.tables[0]->set_updates(1);
+  twice.tables[0]->updates().set(0, 1);
   twice.update(1, -0x1p-8f);
   EXPECT_NE(twice.values(), once) << "the next update has the bits of the one before";
 }

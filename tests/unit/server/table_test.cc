@@ -164,11 +164,11 @@ TEST(Table, MovesBothWaysKeepEveryBit) {
           float next = 1;
           for (float& number : floats(mirror.array(array))) number = next++;
         }
-        mirror.set_updates(17);
+        mirror.updates().set(0, 17);
         for (uint32_t owner = 0; owner < world; ++owner) {
           Table& shard = *tables.shards[owner];
           shard.take_own_part(mirror);
-          ASSERT_EQ(shard.updates(), 17u);
+          ASSERT_EQ(shard.updates().first(), 17u);
           for (uint32_t array = 0; array < mirror.array_count(); ++array) {
             const std::span<const std::byte> part = shard.array(array);
             const size_t half = part.size() / 8 * 4;
