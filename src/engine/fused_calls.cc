@@ -68,7 +68,7 @@ Status FusedCalls::check_rows(std::span<const parallax_slice_t> slices, size_t a
     i = ties.next(i);
     if (i == 0) break;
   }
-  if (given <= variable.rows_max) return {};
+  if (given <= variable.rows_max || variable.rows <= variable.rows_max) return {};
   // Then those that differ are counted.
   std::unordered_set<int64_t> rows;
   const auto add = [&rows](const RowIds& ids, uint64_t count, int64_t first, int64_t end) {

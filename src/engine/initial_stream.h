@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // InitialStream: values of PARALLAX_INIT_BROADCAST on their way from rank 0 to the others, within a
-// commit, once the ranks agree on the variables. They go variable by variable, in the order of the
-// names, and piece by piece through Broadcast: every rank holds one piece beside its tables, and
-// takes of each what lies here. The caller's buffer is read while a piece is copied and never
-// between calls of advance(). Engine's owner only; nothing blocks.
+// commit, once the ranks agree on the variables. They go number by number, of fused tables those of
+// one behind those of another, and piece by piece through Broadcast: every rank holds one piece
+// beside its tables, and takes of each what lies here. The caller's buffers are read while a piece
+// is copied and never between calls of advance(). Engine's owner only; nothing blocks.
 #ifndef PARALLAX_ENGINE_INITIAL_STREAM_H_
 #define PARALLAX_ENGINE_INITIAL_STREAM_H_
 

@@ -62,10 +62,8 @@ void answer_early(Group& group, uint64_t step) {
 
 void add_left_out(const StepState& step, TablesLeftOut* left_out) {
   const std::vector<Contributed>& tables = step.contributed_members;
-  for (auto each = tables.begin();; ++each) {
-    each = std::find(each, tables.end(), Contributed::kNothing);
-    if (each == tables.end()) return;
-    left_out->add(static_cast<uint32_t>(each - tables.begin()));
+  for (uint32_t table = 0; table < tables.size(); ++table) {
+    if (tables[table] == Contributed::kNothing) left_out->add(table);
   }
 }
 

@@ -6,6 +6,7 @@
 #define PARALLAX_SERVER_ADAM_OF_TABLES_H_
 
 #include <cstdint>
+#include <span>
 
 #include "server/update_counts.h"
 #include "server/update_rules.h"
@@ -15,27 +16,24 @@ namespace parallax {
 template <typename T>
 class AdamOfTables {
  public:
-  // `counts` and what they tell of outlive this.
-  AdamOfTables(const UpdateArguments& with, const UpdateCounts& counts, uint64_t row_elements)
-      : counts_(counts), row_elements_(row_elements), with_(with), rule_(with) {}
+  // `times`: one for each table, kept from step to step. All that is given outlives this.
+  AdamOfTables(const UpdateArguments& with, const UpdateCounts& counts, uint64_t row_elements,
+               std::span<AdamTime> times)
+      : with_(with), counts_(counts), row_elements_(row_elements), times_(times) {}
 
-  // That of the row whose first element it is. Rows of a table mostly follow each other.
-  const AdamRule<T>& at(uint64_t first) const {
-    const uint64_t row = first / row_elements_;
-    if (table_.has(row)) return rule_;
-    table_ = counts_.of_row(row);
-    with_.updates = table_.count;
-    rule_ = AdamRule<T>(with_);
-    return rule_;
+  // That of the row whose first element it is. Rows come in any order.
+  AdamRule<T> at(uint64_t first) const {
+    const UpdateCounts::Of of = counts_.of_row(first / row_elements_);
+    AdamTime& time = times_[of.table];
+    if (time.updates != of.count) time = AdamTime::of(with_, of.count);
+    return AdamRule<T>(with_, time);
   }
 
  private:
+  const UpdateArguments& with_;
   const UpdateCounts& counts_;
   uint64_t row_elements_;
-  // The last one asked for.
-  mutable UpdateArguments with_;
-  mutable UpdateCounts::Of table_;
-  mutable AdamRule<T> rule_;
+  std::span<AdamTime> times_;
 };
 
 }  // namespace parallax

@@ -292,7 +292,7 @@ Send RowAccess::write_end() const {
   Send end = rows_send(SectionKind::kRowsWrite, call_.variable, number_, 0);
   end.header.flags = kSectionLast;
   end.header.first = call_.updates == nullptr ? kNoUpdates : *call_.updates;
-  // Until all have answered it.
+  // Borrowed: the call is not written anew before every holder has answered this.
   end.bytes = reinterpret_cast<const std::byte*>(&call_.first_row);
   end.count = sizeof call_.first_row;
   end.whole = true;

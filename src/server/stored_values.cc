@@ -7,6 +7,7 @@
 
 #include "base/chance_rounding.h"
 #include "base/vector_code.h"
+#include "variable/fused_tables.h"
 #include "variable/storage.h"
 
 namespace parallax {
@@ -52,7 +53,11 @@ StoredValues::StoredValues(const Variable& variable)
       round_(converter(PARALLAX_F32, variable.stored_dtype())),
       by_chance_(variable.rounding != PARALLAX_ROUNDING_STOCHASTIC ? nullptr
                  : variable.stored_dtype() == PARALLAX_BF16        ? &round_row<BFloat>
-                                                                   : &round_row<Half>) {}
+                                                                   : &round_row<Half>) {
+  if (by_chance_ == nullptr) return;
+  if (variable.fused.empty()) seeds_.push_back(rounding_seed(variable));
+  for (const FusedMember& each : variable.fused) seeds_.push_back(rounding_seed(*each.variable));
+}
 
 void StoredValues::lay_out(Arena& arena, std::span<std::byte> values) {
   values_ = values;
@@ -64,11 +69,9 @@ void StoredValues::close_by_chance(uint64_t at, uint64_t count, uint64_t first) 
     const uint64_t row = (first + done) / row_elements_;
     const uint64_t column = (first + done) % row_elements_;
     const uint64_t run = std::min(count - done, row_elements_ - column);
-    if (!table_.has(row)) {
-      table_ = updates_->of_row(row);
-      seed_ = mix(rounding_seed(*table_.table) + kCounterStep * table_.count);
-    }
-    by_chance_(&floats_[done], place(at + done), run, CounterBits(seed_, row - table_.first_row),
+    const UpdateCounts::Of of = updates_->of_row(row);
+    const uint64_t seed = mix(seeds_[of.table] + kCounterStep * of.count);
+    by_chance_(&floats_[done], place(at + done), run, CounterBits(seed, row - of.first_row),
                column);
     done += run;
   }

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/arena.h"
 #include "base/counter_bits.h"
@@ -33,11 +34,8 @@ class StoredValues {
   // Rounds floats, which may be unaligned, to nearest even into the elements from `at` on.
   void put(uint64_t at, const std::byte* from, uint64_t count) { round_(from, place(at), count); }
 
-  // An update begins, after which there are so many, which outlive it.
-  void begin(const UpdateCounts& updates) {
-    updates_ = &updates;
-    table_ = {};
-  }
+  // An update begins, which is counted; the counts outlive it.
+  void begin(const UpdateCounts& updates) { updates_ = &updates; }
   uint64_t number_bytes() const { return element_bytes_; }
   std::byte* place(uint64_t at) const { return &values_[at * element_bytes_]; }
   // The elements from `at` on, to be changed.
@@ -66,10 +64,8 @@ class StoredValues {
   const uint64_t most_;
   const Convert widen_, round_;
   const RoundByChance by_chance_;  // null: to nearest even
-  // Whose rows are rounded, and what by: of fused tables the one whose row was rounded last.
+  std::vector<uint64_t> seeds_;    // by fused table; of a table by itself one
   const UpdateCounts* updates_ = nullptr;
-  UpdateCounts::Of table_;
-  uint64_t seed_ = 0;
   std::span<std::byte> values_;
   std::span<float> floats_;
 };

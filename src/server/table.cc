@@ -103,7 +103,8 @@ UpdateArguments count_update(const UpdateArguments& with, const Partition& parti
   static const TablesLeftOut kNone;
   counts->add_step(with.left_out == nullptr ? kNone : *with.left_out);
   UpdateArguments counted = with;
-  counted.updates = counts->first();
+  counted.left_out = nullptr;  // counted is what it was for, and it goes with the step
+  counted.updates = counts->of_first();
   counted.sparse = partition.ids_declared();
   return counted;
 }
@@ -127,6 +128,7 @@ Table::Table(const Variable& variable, const Partition& partition, uint32_t rank
     if (device_->holds_nothing()) device_.reset();
   }
   if (variable.traits().calls_back) own_rule_ = std::make_unique<RuleBlocks>(variable);
+  if (variable.traits().has_betas) adam_times_.resize(variable.fused.size());
   if (variable.storage_dtype != 0) stored_ = std::make_unique<StoredValues>(variable);
 }
 
@@ -305,7 +307,7 @@ int Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) {
     };
     if constexpr (std::is_floating_point_v<T>) {
       if (variable_.traits().has_betas && !updates_.alike()) {
-        return apply_rule(AdamOfTables<T>(counted, updates_, row_elements()));
+        return apply_rule(AdamOfTables<T>(counted, updates_, row_elements(), adam_times_));
       }
     }
     with_rule<T>(counted, apply_rule);

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "aggregate/reduced_gradient.h"
 #include "base/arena.h"
@@ -153,6 +154,7 @@ class Table {
   uint64_t first_element_ = 0;
   uint64_t initialized_ = 0;  // elements
   UpdateCounts updates_;
+  std::vector<AdamTime> adam_times_;  // by fused table
   Arena arena_;
   TableMark* mark_ = nullptr;  // null: nobody else reads what lies here
   std::array<std::span<std::byte>, 1 + kStatesMax> arrays_;

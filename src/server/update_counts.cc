@@ -20,20 +20,15 @@ void UpdateCounts::add_step(const TablesLeftOut& left_out) {
   compare();
 }
 
-size_t UpdateCounts::place_of(uint64_t row) const {
-  if (variable_.fused.empty()) return 0;
-  return static_cast<size_t>(&member_of(variable_.fused, row) - variable_.fused.data());
-}
-
 UpdateCounts::Of UpdateCounts::of_row(uint64_t row) const {
-  if (variable_.fused.empty()) return {&variable_, 0, variable_.rows, counts_[0]};
-  const size_t at = place_of(row);
-  const FusedMember& member = variable_.fused[at];
-  return {member.variable, member.first_row, member.first_row + member.variable->rows, counts_[at]};
+  if (variable_.fused.empty()) return {.count = counts_[0]};
+  const FusedMember& member = member_of(variable_.fused, row);
+  const auto table = static_cast<size_t>(&member - variable_.fused.data());
+  return {.table = table, .first_row = member.first_row, .count = counts_[table]};
 }
 
 void UpdateCounts::set(uint64_t row, uint64_t count) {
-  counts_[place_of(row)] = count;
+  counts_[of_row(row).table] = count;
   compare();
 }
 
@@ -41,7 +36,7 @@ bool UpdateCounts::place(uint64_t first, std::span<const std::byte> counts) {
   const uint64_t count = counts.size() / sizeof(uint64_t);
   // A peer's numbers, so no sum that could wrap.
   if (first > counts_.size() || count > counts_.size() - first) return false;
-  std::memcpy(&counts_[first], counts.data(), count * sizeof(uint64_t));
+  std::memcpy(counts_.data() + first, counts.data(), count * sizeof(uint64_t));
   compare();
   return true;
 }

@@ -17,12 +17,12 @@ namespace parallax {
 
 class UpdateCounts {
  public:
-  // A table, or one of fused ones: its rows, of those of all.
+  // Which of fused tables, where its rows begin among those of all, and its count; of a table by
+  // itself 0 and 0.
   struct Of {
-    const Variable* table = nullptr;
-    uint64_t first_row = 0, end_row = 0;
+    size_t table = 0;
+    uint64_t first_row = 0;
     uint64_t count = 0;
-    bool has(uint64_t row) const { return row >= first_row && row < end_row; }
   };
 
   // Of the variable that a table is of, which outlives this.
@@ -34,7 +34,7 @@ class UpdateCounts {
 
   // All of them have the same.
   bool alike() const { return alike_; }
-  uint64_t first() const { return counts_[0]; }
+  uint64_t of_first() const { return counts_[0]; }
   // Of the table that a row is of.
   Of of_row(uint64_t row) const;
   void set(uint64_t row, uint64_t count);
@@ -44,7 +44,6 @@ class UpdateCounts {
   [[nodiscard]] bool place(uint64_t first, std::span<const std::byte> counts);
 
  private:
-  size_t place_of(uint64_t row) const;
   void compare();
 
   const Variable& variable_;

@@ -33,7 +33,8 @@ struct UpdateArguments {
   double momentum = 0;
   bool nesterov = false;
   double l1 = 0, l2 = 0, l2_shrinkage = 0, beta = 0;
-  const TablesLeftOut* left_out = nullptr;  // in the step; null: none
+  // Of fused tables, for who counts their updates; null: none.
+  const TablesLeftOut* left_out = nullptr;
   uint64_t updates = 1;  // ADAM: committed steps in which the variable got a gradient, this one
                          // counted
   bool sparse = true;    // ADAM: SparseAdam's formula, else Adam's
@@ -182,22 +183,31 @@ class MomentumRule {
   bool nesterov_;
 };
 
+// What ADAM makes of its t.
+struct AdamTime {
+  uint64_t updates = 0;
+  double correction1 = 0, root2 = 0;
+
+  static AdamTime of(const UpdateArguments& with, uint64_t updates) {
+    return {updates, 1 - power(with.beta1, updates), std::sqrt(1 - power(with.beta2, updates))};
+  }
+};
+
 template <typename T>
 class AdamRule {
  public:
   explicit AdamRule(const UpdateArguments& with)
+      : AdamRule(with, AdamTime::of(with, with.updates)) {}
+  AdamRule(const UpdateArguments& with, const AdamTime& time)
       : epsilon_(static_cast<T>(with.epsilon)),
         beta1_(static_cast<T>(with.beta1)),
         beta2_(static_cast<T>(with.beta2)),
         rest1_(static_cast<T>(1 - with.beta1)),
         rest2_(static_cast<T>(1 - with.beta2)),
-        sparse_(with.sparse) {
-    const double correction1 = 1 - power(with.beta1, with.updates);
-    const double root2 = std::sqrt(1 - power(with.beta2, with.updates));
-    root2_ = static_cast<T>(root2);
-    size_ =
-        static_cast<T>((sparse_ ? with.learning_rate * root2 : with.learning_rate) / correction1);
-  }
+        root2_(static_cast<T>(time.root2)),
+        size_(static_cast<T>((with.sparse ? with.learning_rate * time.root2 : with.learning_rate) /
+                             time.correction1)),
+        sparse_(with.sparse) {}
   template <typename Gradient>
   void apply(const RowParts<T>& row, const Gradient& taken) const {
     if (sparse_) {

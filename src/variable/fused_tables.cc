@@ -43,8 +43,11 @@ bool comes_before(const std::string& a, const std::string& b) {
   return left_a != left_b ? left_a < left_b : a < b;
 }
 
+// Of what a rank gives in a step at most.
 uint64_t slice_bytes(const Variable& variable) {
-  return variable.rows_max * variable.row_elements * bytes_of_sum(variable.sum_type());
+  const bool made_dense = variable.pin.method == PARALLAX_METHOD_MADE_DENSE;
+  return (made_dense ? variable.rows : variable.rows_max) * variable.row_elements *
+         bytes_of_sum(variable.sum_type());
 }
 
 // As a dense slice, which goes as rows then.
@@ -95,7 +98,7 @@ bool may_be_fused(const Variable& variable) {
          variable.rows <= INT32_MAX && !variable.traits().calls_back &&
          variable.memory == PARALLAX_MEMORY_HOST && variable.table_memory == PARALLAX_MEMORY_HOST &&
          slice_bytes(variable) <= kFusedSliceBytesMax &&
-         slice_bytes(variable) < variable.rows_max * kFusedRowBytesEnd;
+         variable.row_elements * bytes_of_sum(variable.sum_type()) < kFusedRowBytesEnd;
 }
 
 std::deque<FusedTables> fuse_tables(std::span<const Variable* const> variables) {

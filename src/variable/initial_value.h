@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initial values: the caller's, or computed. Those are a function of (seed, row, column) alone, so
-// that every placement has the same ones and no rank needs the whole. parallax.h gives the
-// formulas. Bit for bit the same on every machine: they take +, -, *, / and sqrt() of IEEE numbers,
-// which round alike everywhere, and neither the C library's functions nor FMA (cmake/flags.cmake).
-// Pure; any thread.
+// Initial values: out of a buffer of the caller's, or computed. What is computed is a function of
+// (seed, row, column) alone, so that every placement has the same and no rank needs the whole;
+// parallax.h gives the formulas. Bit for bit the same on every machine: they take +, -, *, / and
+// sqrt() of IEEE numbers, which round alike everywhere, and neither the C library's functions nor
+// FMA (cmake/flags.cmake). Pure; any thread.
 #ifndef PARALLAX_VARIABLE_INITIAL_VALUE_H_
 #define PARALLAX_VARIABLE_INITIAL_VALUE_H_
 

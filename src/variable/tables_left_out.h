@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,6 +17,16 @@ namespace parallax {
 class TablesLeftOut {
  public:
   static constexpr uint32_t kWordsMax = (PARALLAX_VARIABLES_MAX + 63) / 64;
+
+  TablesLeftOut() = default;
+  // It is large, and mostly says nothing: a copy is of what it says.
+  TablesLeftOut(const TablesLeftOut& other) { *this = other; }
+  TablesLeftOut& operator=(const TablesLeftOut& other) {
+    count_ = other.count_;
+    std::copy_n(other.words_.begin(), count_, words_.begin());
+    return *this;
+  }
+  ~TablesLeftOut() = default;
 
   void clear() { count_ = 0; }
   bool any() const { return count_ > 0; }

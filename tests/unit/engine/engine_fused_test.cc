@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/seeded_random.h"
 #include "support/sanitizers.h"
 #include "support/script.h"
 #include "support/shared_host.h"
@@ -75,30 +76,33 @@ ScriptOptions script_of(const Job& job, const Named& named, SharedHost* host) {
 TEST(EngineFused, TablesAreTrainedAsByThemselves) {
   const std::vector<std::vector<uint32_t>> layouts = {{0},    {0, 0},       {0, 0, 0},
                                                       {0, 1}, {0, 0, 1, 1}, {0, 1, 0, 2, 1}};
-  const uint32_t pinned[] = {PARALLAX_METHOD_MADE_DENSE, PARALLAX_METHOD_ALLGATHERV,
-                             PARALLAX_METHOD_REDUCE_ROWS, PARALLAX_METHOD_PUSH_PULL};
   for (uint64_t round = 0; round < (kBrief ? 12 : 120); ++round) {
+    SeededRandom random(round);
+    const parallax_rule_t rules[] = {PARALLAX_RULE_SGD, PARALLAX_RULE_ADAGRAD, PARALLAX_RULE_ADAM};
+    const parallax_method_t pinned[] = {PARALLAX_METHOD_MADE_DENSE, PARALLAX_METHOD_ALLGATHERV,
+                                        PARALLAX_METHOD_REDUCE_ROWS, PARALLAX_METHOD_PUSH_PULL};
     Named named;
     named.add(kTables, PARALLAX_RULE_SGD, 4);
-    named.add(kTables,
-              round % 4 == 3   ? PARALLAX_RULE_ADAM
-              : round % 2 == 0 ? PARALLAX_RULE_ADAGRAD
-                               : PARALLAX_RULE_SGD,
-              5);
-    named.add(kTables, PARALLAX_RULE_SGD, 3);
+    named.add(kTables, rules[random.below(3)], 5);
+    named.add(kTables, rules[random.below(3)], 3);
+    const auto reduction = static_cast<uint32_t>(random.below(4));
+    const bool many_calls = random.chance(30), narrow = random.chance(25),
+               large = random.chance(30);
+    const bool by_chance = random.chance(20), mirrored = random.chance(15);
+    const parallax_method_t method =
+        random.chance(30) ? pinned[random.below(4)] : PARALLAX_METHOD_AUTO;
     for (size_t i = 0; i < named.variables.size(); ++i) {
       parallax_variable_t& table = named.variables[i];
       // Some may be given whole.
-      if (i >= 2 * kTables) table.rows = 1 + table.rows_max % 4;
-      if (round % 3 == 0) table.accumulate = i % 4 == 0 ? 1 : 0;
-      if (round % 5 == 0) table.reduction = PARALLAX_MEAN_WORLD;
-      if (round % 5 == 1) table.reduction = PARALLAX_MEAN_CONTRIBUTORS;
-      if (round % 5 == 2) table.reduction = PARALLAX_MEAN_ROW;
-      if (round % 4 == 1) table.dtype = PARALLAX_BF16;
-      if (round % 8 == 5) table.placement = PARALLAX_PLACEMENT_MIRRORED;
-      if (round % 8 == 6) table.method = pinned[round / 8 % std::size(pinned)];
-      if (round % 7 == 3) table.storage_dtype = PARALLAX_AS(PARALLAX_BF16);
-      if (round % 7 == 3) table.rounding = PARALLAX_ROUNDING_STOCHASTIC;
+      if (i >= 2 * kTables && large) table.rows_max = 70;
+      if (i >= 2 * kTables) table.rows = large ? 62 + i % 8 : 1 + table.rows_max % 4;
+      table.reduction = reduction;
+      if (many_calls) table.accumulate = i % 4 == 0 ? 1 : 0;
+      if (narrow) table.dtype = PARALLAX_BF16;
+      if (by_chance) table.storage_dtype = PARALLAX_AS(PARALLAX_BF16);
+      if (by_chance) table.rounding = PARALLAX_ROUNDING_STOCHASTIC;
+      table.method = method;
+      if (mirrored && method == PARALLAX_METHOD_AUTO) table.placement = PARALLAX_PLACEMENT_MIRRORED;
     }
     const Job job = {layouts[round % layouts.size()], 90'000 + round, round % 6 == 5 ? 100u : 50u};
     SharedHost host(static_cast<uint32_t>(job.hosts.size()));
@@ -137,10 +141,20 @@ struct Ranks {
       EXPECT_TRUE(calls(rank).begin(&step).ok());
     }
   }
-  void end() {
-    all([&](uint32_t rank, Request** request) {
-      return calls(rank).end(step, end_options(1), request);
-    });
+  void end(uint32_t found_inf = 0) {
+    parallax_step_end_options_t options = end_options(1);
+    options.found_inf = found_inf;
+    all([&](uint32_t rank, Request** request) { return calls(rank).end(step, options, request); });
+  }
+  uint64_t updates(uint32_t rank, uint32_t table) {
+    uint64_t count = 0;
+    parallax_rows_t call = rows_call(table, 5, 1, nullptr);
+    call.updates = &count;
+    Request* request = nullptr;
+    EXPECT_TRUE(world.engine(rank).row_calls().post(call, false, &request).ok());
+    EXPECT_TRUE(world.run_until_done({&request, 1}));
+    EXPECT_TRUE(world.engine(rank).release(request).ok());
+    return count;
   }
   std::vector<float> read(uint32_t table, uint64_t rows) {
     std::vector<float> values(2 * rows);
@@ -365,19 +379,30 @@ TEST(EngineFused, RowsAreWrittenAndEvaluatedByTable) {
   EXPECT_EQ(evaluated, (std::vector<float>{9, 10, 7, 8}));
 }
 
-// Given tables that all ranks leave out, or that one of two gives without rows, expect each to
-// count the steps in which it was given, and what is written to be of that one alone; so on a
-// mirror, too.
+// Given tables that all ranks leave out, or that one of two gives without rows, of a first commit
+// and of a second, and a step that is discarded, expect each to count the committed steps in which
+// it was given, and what is written to be of that one alone.
 TEST(EngineFused, EachCountsItsOwnUpdates) {
   for (const std::vector<uint32_t>& hosts :
        std::vector<std::vector<uint32_t>>{{0}, {0, 0}, {0, 1}, {0, 0, 1, 2, 2}}) {
     Ranks ranks(hosts);
+    Named more;
+    more.names.resize(kTables);  // theirs are taken
+    more.add(kTables, PARALLAX_RULE_ADAM, 2);
+    for (const Status& status : ranks.world.commit(more.variables)) {
+      ASSERT_TRUE(status.ok()) << status.message();
+    }
+    ASSERT_EQ(ranks.world.engine(0).group().size(), 2u);
     const std::vector<int64_t> ids = {3, 9};
     std::vector<float> values(4, 1);
     for (uint32_t count = kTables; count >= kTables - 2; --count) {
       ranks.begin();
       ranks.all([&](uint32_t rank, Request** request) {
         std::vector<parallax_slice_t> given;
+        for (uint32_t i = 0; i < kTables; ++i) {
+          given.push_back(rows_slice(kTables + i, ids, values.data()));
+        }
+        if (count < kTables) given.erase(given.begin() + 3);
         for (uint32_t i = 0; i < count; ++i) given.push_back(rows_slice(i, ids, values.data()));
         // Rank 0 alone gives the last, and no rows of it.
         if (rank > 0) given.pop_back();
@@ -386,16 +411,12 @@ TEST(EngineFused, EachCountsItsOwnUpdates) {
       });
       ranks.end();
     }
-    const auto count_of = [&](uint32_t rank, uint32_t table) {
-      uint64_t updates = 0;
-      parallax_rows_t call = rows_call(table, 5, 1, values.data());
-      call.updates = &updates;
-      Request* request = nullptr;
-      EXPECT_TRUE(ranks.world.engine(rank).row_calls().post(call, false, &request).ok());
-      EXPECT_TRUE(ranks.world.run_until_done({&request, 1}));
-      EXPECT_TRUE(ranks.world.engine(rank).release(request).ok());
-      return updates;
-    };
+    ranks.begin();
+    ranks.all([&](uint32_t rank, Request** request) {
+      const std::vector<parallax_slice_t> given = {rows_slice(1, ids, values.data())};
+      return ranks.calls(rank).push(ranks.step, given, request);
+    });
+    ranks.end(1);
     uint64_t written = 40;
     parallax_rows_t call = rows_call(4, 2, 1, values.data());
     call.updates = &written;
@@ -405,9 +426,11 @@ TEST(EngineFused, EachCountsItsOwnUpdates) {
     ASSERT_TRUE(ranks.world.run_until_done({&request, 1}));
     ASSERT_TRUE(request->status.ok()) << request->status.message();
     for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
-      for (uint32_t table = 0; table < kTables; ++table) {
-        const uint64_t want = table == 4 ? 40 : std::min(3u, kTables - table);
-        EXPECT_EQ(count_of(rank, table), want) << "table " << table << ", rank " << rank;
+      for (uint32_t table = 0; table < 2 * kTables; ++table) {
+        uint64_t want = table < kTables ? std::min(3u, kTables - table) : 3;
+        if (table == kTables + 3) want = 1;
+        if (table == 4) want = 40;
+        EXPECT_EQ(ranks.updates(rank, table), want) << "table " << table << ", rank " << rank;
       }
     }
   }

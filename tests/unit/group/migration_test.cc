@@ -85,7 +85,7 @@ TEST_F(MigrationTest, EveryMirrorHasEveryOwnersRowsStateAndUpdates) {
     EXPECT_TRUE(migration(rank).switch_over(3));
     EXPECT_EQ(at(rank).plan, kMirroredPlan);
     EXPECT_FALSE(at(rank).table->sharded());
-    EXPECT_EQ(at(rank).table->updates().first(), kUpdates);
+    EXPECT_EQ(at(rank).table->updates().of_first(), kUpdates);
     EXPECT_EQ(world_[rank].group.pulls().arena_of(0), nullptr) << "a mirror is not pulled";
     for (uint64_t row = 0; row < kRows; ++row) {
       ASSERT_EQ(row_of(at(rank), row), rows_[row]) << "rank " << rank << ", row " << row;
@@ -106,7 +106,7 @@ TEST_F(MigrationTest, AndBackItIsALocalCopy) {
     EXPECT_TRUE(migration(rank).moved(6));
     EXPECT_TRUE(migration(rank).switch_over(6));
     EXPECT_TRUE(at(rank).table->sharded());
-    EXPECT_EQ(at(rank).table->updates().first(), kUpdates);
+    EXPECT_EQ(at(rank).table->updates().of_first(), kUpdates);
     EXPECT_NE(world_[rank].group.pulls().arena_of(0), nullptr);
   }
   world_.network().settle();
@@ -183,7 +183,7 @@ TEST(Migration, RanksWithoutSlotsSendNothingAndGetAll) {
   for (const uint32_t owner : slots.owners()) at(owner).table->updates().set(0, 7);
   ASSERT_NO_FATAL_FAILURE(change_to(kMirroredPlan, 3));
   for (uint32_t rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(at(rank).table->updates().first(), 7u);
+    EXPECT_EQ(at(rank).table->updates().of_first(), 7u);
     for (uint64_t row = 0; row < kRows; ++row) ASSERT_EQ(row_of(at(rank), row), rows[row]);
   }
   ASSERT_NO_FATAL_FAILURE(change_to(kShardedPlan, 6));

@@ -39,11 +39,12 @@ void expect_own_t() {
   }
   whole.fused = members;
   UpdateCounts counts(whole);
-  const std::array<uint64_t, 3> times = {1, 7, 2};
-  for (size_t i = 0; i < times.size(); ++i) counts.set(members[i].first_row, times[i]);
+  const std::array<uint64_t, 3> updates = {1, 7, 2};
+  for (size_t i = 0; i < updates.size(); ++i) counts.set(members[i].first_row, updates[i]);
   const UpdateArguments with = {
       .learning_rate = 0.1, .epsilon = 1e-8, .beta1 = 0.9, .beta2 = 0.999};
-  const AdamOfTables<T> rule(with, counts, kWidth);
+  std::array<AdamTime, 3> times;
+  const AdamOfTables<T> rule(with, counts, kWidth, times);
   for (const uint64_t row : {8, 0, 1, 2, 4, 3, 5, 8, 1}) {
     UpdateArguments own = with;
     own.updates = counts.of_row(row).count;

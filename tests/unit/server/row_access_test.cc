@@ -202,7 +202,7 @@ TEST_F(RowAccessTest, ACallWithoutUpdatesLeavesThem) {
   job_->exchange(0).start_read(call);
   job_->network().settle();
   EXPECT_TRUE(job_->exchange(0).finish().ok());
-  EXPECT_EQ(job_->table(1, kAdam).updates().first(), 41u);
+  EXPECT_EQ(job_->table(1, kAdam).updates().of_first(), 41u);
 }
 
 // Receive a write of 2,500 rows: expect it to go in portions, each when the one before is out of
@@ -390,14 +390,14 @@ TEST_F(RowAccessTest, AWriteThatMeetsAStepIsRefused) {
     EXPECT_EQ(write.status.code(), PARALLAX_STATE);
     EXPECT_NE(write.status.message().find("rank 2 was in a step"), std::string::npos)
         << write.status.message();
-    EXPECT_EQ(job_->table(1, kLong).updates().first(), 4u);
-    EXPECT_EQ(job_->table(2, kLong).updates().first(), 0u) << "refused whole";
+    EXPECT_EQ(job_->table(1, kLong).updates().of_first(), 4u);
+    EXPECT_EQ(job_->table(2, kLong).updates().of_first(), 0u) << "refused whole";
     job_->rank(2).stepping = false;
     const RowsRequest& again = job_->write(0, kLong, 0, kLongRows, kAllArrays, 5);
     settle();
     EXPECT_TRUE(again.status.ok()) << again.status.message();
     job_->expect_tables();
-    EXPECT_EQ(job_->table(2, kLong).updates().first(), 5u);
+    EXPECT_EQ(job_->table(2, kLong).updates().of_first(), 5u);
   }
 }
 

@@ -168,7 +168,7 @@ TEST(Table, MovesBothWaysKeepEveryBit) {
         for (uint32_t owner = 0; owner < world; ++owner) {
           Table& shard = *tables.shards[owner];
           shard.take_own_part(mirror);
-          ASSERT_EQ(shard.updates().first(), 17u);
+          ASSERT_EQ(shard.updates().of_first(), 17u);
           for (uint32_t array = 0; array < mirror.array_count(); ++array) {
             const std::span<const std::byte> part = shard.array(array);
             const size_t half = part.size() / 8 * 4;
