@@ -37,6 +37,9 @@ enum : uint32_t {
 };
 constexpr uint64_t kFewChunksBytes = 60'000;  // in which held rows go in some rounds
 constexpr uint32_t kManyBiases = 20;  // a push of more slices than a request first has room for
+constexpr uint32_t kSmallFirst = kManyFirst + kManyBiases;
+constexpr uint32_t kSmallTables = 5;  // they go as one
+static_assert(kSmallTables >= kFusedMin);
 
 // Of the ranks of all jobs of this test: what they are called with is not looked at here.
 OwnRule own_adagrad, own_adam;
@@ -73,6 +76,13 @@ std::vector<parallax_variable_t> every_form() {
   for (const std::string& name : names) {
     all.push_back(dense_variable(name.c_str(), 5, 1, PARALLAX_RULE_SGD));
   }
+  static const std::array<const char*, kSmallTables> small = {"s0", "s1", "s2", "s3", "s4"};
+  for (const char* name : small) {
+    all.push_back(sparse_variable(name, kPairedRows, kRowElements, kRowsMax, PARALLAX_RULE_ADAM));
+    all.back().accumulate = 1;
+    all.back().storage_dtype = PARALLAX_AS(PARALLAX_BF16);
+    all.back().rounding = PARALLAX_ROUNDING_STOCHASTIC;
+  }
   return all;
 }
 
@@ -91,11 +101,13 @@ struct RankBuffers {
   std::vector<float> pulled = std::vector<float>(27000);
   std::vector<float> held = std::vector<float>(700, 0.25f);
   std::array<std::vector<float>, 2> tied_held = {held, held};
-  std::array<Request*, 12> requests = {};
+  std::array<std::vector<float>, kSmallTables> small;
+  std::array<Request*, 16> requests = {};
   size_t request_count = 0;
   RankBuffers() {
     for (auto& each : ids) each.reserve(kRowsMax);
     for (auto& each : rows) each.resize(kRowsMax * kRowElements, 1.0f);
+    for (auto& each : small) each.resize(kPairedRows * kRowElements, 1.0f);
   }
 };
 
@@ -117,6 +129,32 @@ std::array<parallax_slice_t, 3> tied_to_pull(RankBuffers& mine) {
   return {as_float(rows_slice(kTiedRows, mine.ids[6], mine.rows[8].data())),
           as_float(rows_slice(kTiedRows, mine.ids[7], mine.rows[9].data())),
           as_float(rows_slice(kOwnRuleRows, mine.ids[5], mine.rows[10].data()))};
+}
+
+// Fused tables, of which the first is given whole.
+std::array<parallax_slice_t, kSmallTables> small_tables(RankBuffers& mine) {
+  std::array<parallax_slice_t, kSmallTables> all = {};
+  for (uint32_t i = 0; i < kSmallTables; ++i) {
+    all[i] = as_float(rows_slice(kSmallFirst + i, mine.paired_ids, mine.small[i].data()));
+  }
+  all[0] = as_float(dense_slice(kSmallFirst, mine.small[0].data()));
+  return all;
+}
+
+// In one call, in two, or without the first; or in micro-batches.
+bool push_small(Engine& engine, uint64_t step, RankBuffers& mine) {
+  std::array<parallax_slice_t, kSmallTables> all = small_tables(mine);
+  const std::span<const parallax_slice_t> given = all;
+  const auto push = [&](std::span<const parallax_slice_t> slices) {
+    return engine.step_calls().push(step, slices, &mine.requests[mine.request_count++]).ok();
+  };
+  if (step % 4 == 0) return push(given);
+  if (step % 4 == 1) return push(given.first(2)) && push(given.subspan(2));
+  if (step % 4 == 2) return push(given.subspan(1));
+  for (parallax_slice_t& each : all) each.more = 1;
+  if (!push(given) || !push(given)) return false;
+  for (parallax_slice_t& each : all) each.more = 0;
+  return push(given);
 }
 
 class SteadyState {
@@ -174,10 +212,8 @@ class SteadyState {
         as_float(rows_slice(kHeldRows, mine.ids[4], mine.rows[4].data()))};
     const std::array<parallax_slice_t, 8> tied_push = tied_to_push(mine);
     const std::array<parallax_slice_t, 3> tied_pull = tied_to_pull(mine);
-    parallax_step_end_options_t end = {};
-    end.size = sizeof end;
-    end.learning_rate = 0.01f;
-    end.clip_norm = 3;
+    const std::array<parallax_slice_t, kSmallTables> small_pull = small_tables(mine);
+    parallax_step_end_options_t end = end_options(0.01f, 3);
     parallax_rates_t rates = {};
     rates.size = sizeof rates;
     rates.learning_rate = end.learning_rate;
@@ -200,7 +236,9 @@ class SteadyState {
     ok = ok && engine.step_calls().pull(step, first_pull, next()).ok();
     ok = ok && engine.step_calls().pull(step, second_pull, next()).ok();
     ok = ok && engine.step_calls().pull(step, tied_pull, next()).ok();
+    ok = ok && engine.step_calls().pull(step, small_pull, next()).ok();
     ok = ok && engine.step_calls().push(step, early, next()).ok();
+    ok = ok && push_small(engine, step, mine);
     ok = ok && engine.step_calls().push(step, tied_push, next()).ok();
     ok = ok && engine.step_calls().push(step, push, next()).ok();
     ok = ok && engine.step_calls().reduce(step, reduce, next()).ok();

@@ -116,7 +116,7 @@ TEST_F(MigrationTest, AndBackItIsALocalCopy) {
   }
 }
 
-// Of fused tables each has its own count.
+// Of fused tables each has its own count, also where a rank owns nothing and has to be told.
 TEST(Migration, FusedTablesHaveTheirCounts) {
   std::deque<Variable> tables;
   std::vector<const Variable*> all;
@@ -128,13 +128,14 @@ TEST(Migration, FusedTablesHaveTheirCounts) {
   }
   const std::deque<FusedTables> sets = fuse_tables(all);
   ASSERT_EQ(sets.size(), 1u);
-  GroupWorld world({0, 0, 1}, {sets[0].whole});
+  const SlotMap slots(std::vector<uint32_t>{2, 1, 2, 2, 1, 2});
+  GroupWorld world({0, 0, 1}, {sets[0].whole}, {}, slots);
   ASSERT_TRUE(world.build().ok());
   world.fill();
   for (const bool mirrored : {true, false}) {
     for (uint32_t rank = 0; rank < 3; ++rank) {
       VariableRuntime& runtime = world[rank].group.runtime(0);
-      for (uint64_t i = 0; mirrored && i < kFusedMin; ++i) {
+      for (uint64_t i = 0; mirrored && rank > 0 && i < kFusedMin; ++i) {
         runtime.table->updates().set(50 * i + 7, 3 + i);
       }
       const VariablePlan plan = mirrored ? kMirroredPlan : kShardedPlan;
