@@ -1053,8 +1053,7 @@ typedef struct parallax_step_info {
  *              ROWWISE_ADAGRAD s: row_count
  *   state[1]   ADAM v, FTRL z: row_count x row_elements
  *              CALLBACK, both: row_count x state_elements[i]
- *   updates    ADAM's t, one number for the whole variable; of other rules the same count, which of
- *              tables that go as one (setting fuse_tables) is one for all of them */
+ *   updates    ADAM's t, one number for the whole variable; of other rules the same count */
 typedef struct parallax_rows {
   size_t size;
   uint32_t variable;
