@@ -231,16 +231,22 @@ TEST(InitialStream, NobodyIsThroughBeforeAllHaveTheirValues) {
 // Given a caller that leaves commit while its buffers are still to be read, expect the job to fail,
 // and no look at them.
 TEST(InitialStream, ACallerThatLeavesGetsItsBufferBack) {
-  for (const uint32_t init : {PARALLAX_INIT_BUFFER, PARALLAX_INIT_BROADCAST}) {
+  for (const auto& [init, fused] :
+       {std::pair(PARALLAX_INIT_BUFFER, false), std::pair(PARALLAX_INIT_BROADCAST, false),
+        std::pair(PARALLAX_INIT_BUFFER, true), std::pair(PARALLAX_INIT_BROADCAST, true)}) {
     EngineWorld world({.hosts = {0, 1}});
     auto values = std::make_unique<std::vector<float>>(counted(12, 1));
-    const parallax_variable_t variable =
-        given(dense_variable("w", 3, 4, PARALLAX_RULE_SGD), init, values->data());
     Request* commit = nullptr;
-    uint32_t id = 0;
-    ASSERT_TRUE(world.engine(0).job_calls().register_variable(variable, &id).ok());
+    for (const char* name : {"w", "x", "y", "z"}) {
+      parallax_variable_t variable = fused ? sparse_variable(name, 3, 4, 2, PARALLAX_RULE_SGD)
+                                           : dense_variable(name, 3, 4, PARALLAX_RULE_SGD);
+      variable = given(variable, init, values->data());
+      uint32_t id = 0;
+      ASSERT_TRUE(world.engine(0).job_calls().register_variable(variable, &id).ok());
+    }
     ASSERT_TRUE(world.engine(0).job_calls().commit(&commit).ok());
     if (init == PARALLAX_INIT_BUFFER) world.shuffle(20);  // they are taken before the ranks meet
+    ASSERT_EQ(world.engine(0).group().size(), fused ? 1u : 4u);
     world.engine(0).job_calls().leave_commit();
     values.reset();
     world.shuffle(100);
