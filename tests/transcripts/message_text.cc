@@ -243,8 +243,11 @@ std::string MessageText::data(const Section& section) const {
   if (header.tag != kNoVariable) text = name(header.tag) + " ";
   const Layer layer = layer_of(header.kind);
   text += (layer == Layer::kRowAccess ? "call " : "step ") + text_of(header.step);
-  if (layer == Layer::kMigration && header.encoding == Encoding::kBytes) {
-    return text + " updates " + text_of(header.first);
+  // Elements of tables are floats here, and counts of updates are not.
+  if (layer == Layer::kMigration && section.payload.size() == header.count * sizeof(uint64_t)) {
+    text += " updates";
+    for (const uint64_t each : read<uint64_t>(section.payload)) text += " " + text_of(each);
+    return text;
   }
   if (layer == Layer::kMigration) text += " array " + text_of(uint64_t{header.part});
   switch (header.encoding) {
