@@ -36,7 +36,7 @@ bool UpdateCounts::place(uint64_t first, std::span<const std::byte> counts) {
   const uint64_t count = counts.size() / sizeof(uint64_t);
   // A peer's numbers, so no sum that could wrap.
   if (first > counts_.size() || count > counts_.size() - first) return false;
-  std::memcpy(counts_.data() + first, counts.data(), count * sizeof(uint64_t));
+  if (count > 0) std::memcpy(&counts_[first], counts.data(), count * sizeof(uint64_t));
   compare();
   return true;
 }
