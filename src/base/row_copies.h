@@ -5,11 +5,13 @@
 #ifndef PARALLAX_BASE_ROW_COPIES_H_
 #define PARALLAX_BASE_ROW_COPIES_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "base/number.h"
+#include "base/prefetch.h"
 
 namespace parallax {
 
@@ -26,6 +28,23 @@ class RowCopies {
     std::array<std::byte*, kTogether> to;
   };
   void copy(const Some& some) const { copy_(*this, some); }
+
+  // So many rows, one behind the other; row_at(i): where the i-th lies. Of those that lie all over
+  // memory, `scattered_bytes` each, some are asked for before their turn; 0: they do not.
+  template <typename RowAt>
+  void copy_all(uint64_t count, const RowAt& row_at, size_t scattered_bytes, std::byte* to) const {
+    const uint64_t ahead = scattered_bytes == 0 ? count : kRowsAhead;
+    Some some;
+    for (uint64_t first = 0; first < count; first += some.count) {
+      some.count = static_cast<uint32_t>(std::min<uint64_t>(count - first, kTogether));
+      for (uint32_t i = 0; i < some.count; ++i, to += bytes_) {
+        if (first + i + ahead < count) prefetch_row(row_at(first + i + ahead), scattered_bytes);
+        some.rows[i] = row_at(first + i);
+        some.to[i] = to;
+      }
+      copy(some);
+    }
+  }
 
   // Of each of `count` numbers the row that it has in `rows`, one behind the other; of kNone zeros.
   static constexpr uint32_t kNone = UINT32_MAX;

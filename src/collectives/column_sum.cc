@@ -105,10 +105,7 @@ bool ColumnSum::on_note(uint32_t from, const Section& section) {
 bool ColumnSum::on_rows(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   if (header.encoding != Encoding::kRows) return false;
-  const auto mine = [this](uint32_t row_key) {
-    return variable_->row_columns.of(row_key) == column_;
-  };
-  if (!row_keys_fit(variable_->partition, section, mine)) return false;
+  if (!row_keys_fit(variable_->partition, section, variable_->row_columns, column_)) return false;
   const uint32_t source = source_of(from);
   if (!rows_.add(source, header.count, section.payload)) return false;
   // Who gives several ranks' rows has counted each of theirs.

@@ -86,9 +86,10 @@ uint32_t ReturnedRows::piece_count() const {
   return to_ == ReturnTo::kOwnHost ? columns_.count() : columns_.world();
 }
 
-bool ReturnedRows::in_piece(uint32_t piece, uint32_t row_key) const {
-  return to_ == ReturnTo::kOwnHost ? host_rows_.row_columns().of(row_key) == piece
-                                   : partition_.owner_of(row_key) == piece;
+bool ReturnedRows::are_of_piece(uint32_t piece, const Section& section) const {
+  return to_ == ReturnTo::kOwnHost
+             ? row_keys_fit(partition_, section, host_rows_.row_columns(), piece)
+             : row_keys_fit(partition_, section, RowOwners{partition_}, piece);
 }
 
 // Who sends a piece to this rank, by sections of this kind; kNoRank: nobody.
@@ -132,8 +133,8 @@ void ReturnedRows::send(uint64_t step, const RowAccumulator& sum, bool contribut
   send.rows.values = sum.values();
   send.count = sum.row_count();
   if (own_host) {
-    for (const uint32_t local : columns_.locals()) outbox_.add(local, send);
-    return;
+    send_to_locals(send);
+    return take_own(send);
   }
   const bool has_rows = sum.row_count() > 0;
   if (has_rows || censuses_.empty()) send_to_hosts(send);
@@ -146,11 +147,25 @@ void ReturnedRows::send_to_hosts(Send send) {
     // From the next host on, so that not all of them send to the same one first.
     const uint32_t host = (columns_.host() + 1 + i) % columns_.host_count();
     // Row keys are in no order here.
+    const uint32_t leader = columns_.leader(host, column);
+    if (leader == columns_.rank()) {
+      take_own(send);
+      continue;
+    }
     const bool other = options_.codings != nullptr && host != columns_.host();
     send.coding.numbers =
         other && options_.codings->pushed.numbers && has_number_code(dtype_of(options_.sum));
-    outbox_.add(columns_.leader(host, column), send);
+    outbox_.add(leader, send);
   }
+}
+
+// What this rank sums itself takes no message.
+void ReturnedRows::take_own(const Send& send) {
+  StepBuffer& buffer = step_buffer(send.header.step);
+  SectionHeader header = send.header;
+  header.count = static_cast<uint32_t>(send.count);
+  take_piece(buffer, header, reinterpret_cast<const std::byte*>(send.rows.row_keys),
+             send.rows.values);
 }
 
 bool ReturnedRows::on_section(uint32_t from, const Section& section) {
@@ -215,26 +230,28 @@ bool ReturnedRows::on_piece(uint32_t from, const Section& section) {
   if (count == 0 && !censuses_.empty()) return false;
   const bool fits = count <= buffer.row_keys.size() - buffer.row_count &&
                     section.payload.size() == count * (sizeof(uint32_t) + row_bytes_);
-  const auto belongs = [this, piece](uint32_t row_key) { return in_piece(piece, row_key); };
-  if (rows_before(header) != state.rows || !fits || !row_keys_fit(partition_, section, belongs)) {
-    return false;
-  }
+  if (rows_before(header) != state.rows || !fits || !are_of_piece(piece, section)) return false;
+  take_piece(buffer, header, section.payload.data(),
+             section.payload.data() + sizeof(uint32_t) * count);
+  return true;
+}
+
+// Rows of a piece that fit, and on to the other ranks of this host.
+void ReturnedRows::take_piece(StepBuffer& buffer, const SectionHeader& header,
+                              const std::byte* row_keys, const std::byte* values) {
+  Piece& piece = buffer.pieces[piece_of(header)];
   const uint32_t first_row = buffer.row_count;
-  if (count > 0) {
-    const size_t ids_bytes = sizeof(uint32_t) * count;
-    std::memcpy(&buffer.row_keys[first_row], section.payload.data(), ids_bytes);
-    std::memcpy(&buffer.values[first_row * row_bytes_], section.payload.data() + ids_bytes,
-                section.payload.size() - ids_bytes);
-    buffer.row_count += count;
-    state.rows += count;
+  if (header.count > 0) {
+    std::memcpy(&buffer.row_keys[first_row], row_keys, sizeof(uint32_t) * header.count);
+    std::memcpy(&buffer.values[first_row * row_bytes_], values, row_bytes_ * header.count);
+    buffer.row_count += header.count;
+    piece.rows += header.count;
   }
   pass_on(buffer, header, first_row);
-  if ((header.flags & kSectionLast) != 0) {
-    state.whole = true;
-    --buffer.pieces_left;
-    buffer.contributed |= (header.flags & kSectionContributed) != 0;
-  }
-  return true;
+  if ((header.flags & kSectionLast) == 0) return;
+  piece.whole = true;
+  --buffer.pieces_left;
+  buffer.contributed |= (header.flags & kSectionContributed) != 0;
 }
 
 // What just came of a piece, from this leader to the other ranks of its host.
@@ -248,6 +265,10 @@ void ReturnedRows::pass_on(const StepBuffer& buffer, const SectionHeader& header
     send.rows.row_keys = &buffer.row_keys[first_row];
     send.rows.values = &buffer.values[first_row * row_bytes_];
   }
+  send_to_locals(send);
+}
+
+void ReturnedRows::send_to_locals(const Send& send) {
   for (const uint32_t local : columns_.locals()) {
     if (local != columns_.rank()) outbox_.add(local, send);
   }

@@ -79,10 +79,14 @@ class ReturnedRows {
   const StepBuffer& step_buffer(uint64_t step) const { return step_buffers_[step & 1]; }
   void found_censuses();
   uint32_t piece_count() const;
-  bool in_piece(uint32_t piece, uint32_t row_key) const;
+  bool are_of_piece(uint32_t piece, const Section& section) const;
   uint32_t piece_sender(uint32_t piece, SectionKind kind) const;
   Send new_send(SectionKind kind, uint64_t step, uint8_t flags) const;
   void send_to_hosts(Send send);
+  void send_to_locals(const Send& send);
+  void take_own(const Send& send);
+  void take_piece(StepBuffer& buffer, const SectionHeader& header, const std::byte* row_keys,
+                  const std::byte* values);
   void join(uint64_t step, uint32_t mark, bool contributed);
   [[nodiscard]] bool on_census(uint32_t from, const Section& section);
   void take_answer(uint64_t step, const Census& census);

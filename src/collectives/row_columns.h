@@ -5,6 +5,8 @@
 #ifndef PARALLAX_COLLECTIVES_ROW_COLUMNS_H_
 #define PARALLAX_COLLECTIVES_ROW_COLUMNS_H_
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -14,18 +16,38 @@
 
 namespace parallax {
 
-// True if a section holds `count` rows, or row keys, that all exist and belong there.
-template <typename Belongs>
-bool row_keys_fit(const Partition& partition, const Section& section, Belongs belongs) {
-  if (section.payload.size() < sizeof(uint32_t) * section.header.count) return false;
-  for (uint32_t i = 0; i < section.header.count; ++i) {
-    uint32_t row_key;
+// True if a section holds `count` rows, or row keys, that all exist and are of one group, which
+// groups.find() says of some row keys at a time.
+template <typename Groups>
+bool row_keys_fit(const Partition& partition, const Section& section, const Groups& groups,
+                  uint32_t group) {
+  const uint32_t count = section.header.count;
+  if (section.payload.size() < sizeof(uint32_t) * count) return false;
+  std::array<uint32_t, kKeysTogether> row_keys, found;
+  for (uint32_t first = 0; first < count; first += kKeysTogether) {
+    const uint32_t some = std::min<uint32_t>(count - first, kKeysTogether);
     // By memcpy: messages promise no alignment.
-    std::memcpy(&row_key, section.payload.data() + i * sizeof row_key, sizeof row_key);
-    if (row_key >= partition.rows() || !belongs(row_key)) return false;
+    std::memcpy(row_keys.data(), section.payload.data() + sizeof(uint32_t) * first,
+                sizeof(uint32_t) * some);
+    if (*std::max_element(row_keys.begin(), row_keys.begin() + some) >= partition.rows()) {
+      return false;
+    }
+    groups.find(row_keys.data(), some, found.data());
+    const bool fit = std::all_of(found.begin(), found.begin() + some,
+                                 [group](uint32_t each) { return each == group; });
+    if (!fit) return false;
   }
   return true;
 }
+
+// The groups of which are owners.
+struct RowOwners {
+  const Partition& partition;
+
+  void find(const uint32_t* row_keys, uint32_t count, uint32_t* owners) const {
+    partition.owners_of(row_keys, count, owners);
+  }
+};
 
 class RowColumns {
  public:

@@ -49,9 +49,10 @@ void RowIntake::lay_out(Arena& arena) {
   }
 }
 
-bool RowIntake::is_mine(uint32_t row_key) const {
-  return to_ == ReduceTo::kOwner ? partition_.owner_of(row_key) == columns_.rank()
-                                 : host_rows_.row_columns().of(row_key) == columns_.my_column();
+bool RowIntake::are_mine(const Section& section) const {
+  return to_ == ReduceTo::kOwner
+             ? row_keys_fit(partition_, section, RowOwners{partition_}, columns_.rank())
+             : row_keys_fit(partition_, section, host_rows_.row_columns(), columns_.my_column());
 }
 
 // Those that are listed were checked when they were asked for.
@@ -60,8 +61,7 @@ bool RowIntake::find_row_keys(uint32_t source, const Section& section,
                               std::span<const std::byte>* rows) {
   const uint32_t count = section.header.count;
   if (section.header.encoding == Encoding::kRows) {
-    const auto mine = [this](uint32_t row_key) { return is_mine(row_key); };
-    if (!row_keys_fit(partition_, section, mine)) return false;
+    if (!are_mine(section)) return false;
     *row_keys = section.payload.first(sizeof(uint32_t) * count);
     *rows = section.payload.subspan(row_keys->size());
     return true;

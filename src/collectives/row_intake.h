@@ -40,7 +40,7 @@ class RowIntake {
   bool widens() const { return dtype_ != dtype_of(options_.sum); }
 
  private:
-  bool is_mine(uint32_t row_key) const;
+  bool are_mine(const Section& section) const;
   [[nodiscard]] bool find_row_keys(uint32_t source, const Section& section,
                                    std::span<const std::byte>* row_keys,
                                    std::span<const std::byte>* rows);

@@ -5,8 +5,17 @@
 #include <algorithm>
 
 #include "aggregate/accumulator.h"
+#include "aggregate/sorted_ids.h"
+#include "base/row_copies.h"
 
 namespace parallax {
+
+namespace {
+
+// From so many rows on a sort by digits is faster than one by comparisons.
+constexpr size_t kRadixSortMin = 1024;
+
+}  // namespace
 
 uint64_t Results::most_rows(const Variable& variable) const {
   return std::min(variable.rows, variable.rows_max * world_);
@@ -18,7 +27,7 @@ void Results::reserve(const Variable& variable, uint32_t dtype, RowsResult* rows
   const uint64_t most = most_rows(variable);
   rows->ids.reserve(most);
   rows->values.reserve(most * variable.row_elements * bytes_of_dtype(dtype));
-  sorted_.reserve(most);
+  if (entries_.size() < 2 * most) entries_.resize(2 * most);
 }
 
 void Results::give(const VariableRuntime& runtime, const ReducedGradient& whole,
@@ -84,35 +93,69 @@ void Results::give_row(const Variable& variable, const ReducedGradient& whole, c
 void Results::give_union(const VariableRuntime& runtime, const ReducedGradient& whole,
                          RowsResult* out) {
   const Variable& variable = *runtime.variable;
-  const uint32_t dtype = out->dtype;
   out->ids.clear();
   out->values.clear();
   if (!whole.has_values) return;
-  sorted_.clear();
   // For the largest union at once, so that later steps with larger ones allocate nothing.
-  reserve(variable, dtype, out);
-  const uint64_t width = variable.gradient_elements();
-  with_sum_type(variable.sum_type(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    const T* values = reinterpret_cast<const T*>(whole.values);
-    const uint64_t count = whole.rows ? whole.row_count : variable.rows;
-    for (uint64_t i = 0; i < count; ++i) {
-      // Rows made dense: those that nobody contributed are not of the union.
-      if (!whole.rows && is_no_row(values + i * width)) continue;
-      const uint32_t row_key = whole.rows ? whole.row_keys[i] : static_cast<uint32_t>(i);
-      sorted_.emplace_back(static_cast<int64_t>(runtime.partition.row_of(row_key)), i);
+  reserve(variable, out->dtype, out);
+  const std::span<const uint64_t> entries = sort_rows(runtime, whole);
+  for (const uint64_t entry : entries) out->ids.push_back(static_cast<int64_t>(entry >> 32));
+  out->values.resize(entries.size() * variable.row_elements * bytes_of_dtype(out->dtype));
+  give_rows(variable, whole, entries,
+            {.values = out->values.data(), .dtype = out->dtype, .sum = variable.sum_type()});
+}
+
+// The rows of a sum, in entries, by ascending id.
+std::span<const uint64_t> Results::sort_rows(const VariableRuntime& runtime,
+                                             const ReducedGradient& whole) {
+  const Variable& variable = *runtime.variable;
+  const auto entry_of = [&runtime](uint32_t row_key, uint64_t row) {
+    return runtime.partition.row_of(row_key) << 32 | row;
+  };
+  size_t count = 0;
+  if (whole.rows) {
+    for (; count < whole.row_count; ++count) {
+      entries_[count] = entry_of(whole.row_keys[count], count);
     }
-    std::sort(sorted_.begin(), sorted_.end());
-    const size_t row_bytes = variable.row_elements * bytes_of_dtype(dtype);
-    out->values.resize(sorted_.size() * row_bytes);
-    std::byte* to = out->values.data();
-    for (const auto& [id, row] : sorted_) {
-      out->ids.push_back(id);
-      give_row(variable, whole, reinterpret_cast<const std::byte*>(values + row * width),
-               {.values = to, .dtype = dtype, .sum = variable.sum_type()});
-      to += row_bytes;
-    }
-  });
+  } else {
+    with_sum_type(variable.sum_type(), [&](auto tag) {
+      const auto* const values =
+          reinterpret_cast<const typename decltype(tag)::type*>(whole.values);
+      for (uint64_t row = 0; row < variable.rows; ++row) {
+        // Rows made dense: those that nobody contributed are not of the union.
+        if (is_no_row(values + row * variable.gradient_elements())) continue;
+        entries_[count++] = entry_of(static_cast<uint32_t>(row), row);
+      }
+    });
+  }
+  const std::span<uint64_t> entries = std::span(entries_).first(count);
+  if (count >= kRadixSortMin) {
+    return sorted_ids::sort(entries, std::span(entries_).subspan(entries_.size() / 2, count));
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+// Those rows, one behind the other.
+void Results::give_rows(const Variable& variable, const ReducedGradient& whole,
+                        std::span<const uint64_t> entries, const NumberFormat& to) const {
+  const size_t source_bytes = variable.gradient_elements() * bytes_of_sum(to.sum);
+  const auto row_at = [&](uint64_t at) {
+    return whole.values + static_cast<uint32_t>(entries[at]) * source_bytes;
+  };
+  const uint32_t held = dtype_of(to.sum);
+  const double scale = factor(variable, whole);
+  if (!whole.counted && (scale == 1 || to.dtype == held)) {
+    RowCopies(converter(held, to.dtype), variable.row_elements, bytes_of_dtype(to.dtype))
+        .copy_all(entries.size(), row_at, source_bytes, to.values);
+    if (scale == 1) return;
+    return scale_numbers(to.values, entries.size() * variable.row_elements, scale, to.sum);
+  }
+  NumberFormat next = to;
+  for (size_t at = 0; at < entries.size(); ++at) {
+    give_row(variable, whole, row_at(at), next);
+    next.values += variable.row_elements * bytes_of_dtype(to.dtype);
+  }
 }
 
 }  // namespace parallax

@@ -10,11 +10,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <span>
 #include <vector>
 
 #include "aggregate/reduced_gradient.h"
 #include "aggregate/scaled_numbers.h"
+#include "base/unset_bytes.h"
 #include "group/variable_runtime.h"
 #include "server/pull_exchange.h"
 
@@ -23,7 +24,7 @@ namespace parallax {
 // The union of rows that a reduce gives back; ids ascending.
 struct RowsResult {
   std::vector<int64_t> ids;
-  std::vector<std::byte> values;
+  UnsetBytes values;
   uint32_t dtype = 0;  // that the slice asked for
 };
 
@@ -52,9 +53,14 @@ class Results {
   void give_row(const Variable& variable, const ReducedGradient& whole, const std::byte* row,
                 const NumberFormat& to) const;
   void give_union(const VariableRuntime& runtime, const ReducedGradient& whole, RowsResult* out);
+  std::span<const uint64_t> sort_rows(const VariableRuntime& runtime, const ReducedGradient& whole);
+  void give_rows(const Variable& variable, const ReducedGradient& whole,
+                 std::span<const uint64_t> entries, const NumberFormat& to) const;
 
   const uint32_t world_;
-  std::vector<std::pair<int64_t, uint64_t>> sorted_;  // id, row of the sum's values
+  // Of each row of a union its id in the upper half, and which row of the sum's values it is. With as
+  // much room again to sort them in.
+  std::vector<uint64_t> entries_;
 };
 
 }  // namespace parallax

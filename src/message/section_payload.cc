@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "base/bits.h"
-#include "base/prefetch.h"
 #include "base/row_copies.h"
 
 namespace parallax {
@@ -123,20 +122,9 @@ void write_payload(const Send& send, uint64_t count, std::byte* out) {
   if (!rows.has_rows()) return;
   const size_t source_row_bytes = size_t{format.source_bytes} * rows.row_elements;
   const RowCopies copies(format.convert, rows.row_elements, format.element_bytes);
-  const uint64_t end = send.packed + count;
-  const uint64_t ahead = rows.order == nullptr ? count : kRowsAhead;  // they lie all over a table
-  RowCopies::Some some;
-  for (uint64_t at = send.packed; at < end; at += some.count) {
-    some.count = static_cast<uint32_t>(std::min<uint64_t>(end - at, RowCopies::kTogether));
-    for (uint32_t i = 0; i < some.count; ++i, out += copies.bytes()) {
-      if (at + i + ahead < end) {
-        prefetch_row(rows.row(at + i + ahead, source_row_bytes), source_row_bytes);
-      }
-      some.rows[i] = rows.row(at + i, source_row_bytes);
-      some.to[i] = out;
-    }
-    copies.copy(some);
-  }
+  copies.copy_all(
+      count, [&](uint64_t at) { return rows.row(send.packed + at, source_row_bytes); },
+      rows.order == nullptr ? 0 : source_row_bytes, out);
 }
 
 }  // namespace parallax

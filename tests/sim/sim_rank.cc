@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <limits>
+#include <span>
 
 namespace parallax::simtest {
 namespace {
@@ -421,7 +422,7 @@ void SimRank::check_pull(const Call& call) {
 }
 
 namespace {
-std::vector<float> numbers_of(const std::vector<std::byte>& bytes) {
+std::vector<float> numbers_of(std::span<const std::byte> bytes) {
   std::vector<float> numbers(bytes.size() / sizeof(float));
   if (!bytes.empty()) std::memcpy(numbers.data(), bytes.data(), bytes.size());
   return numbers;
