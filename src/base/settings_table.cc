@@ -268,10 +268,12 @@ constexpr SettingRow kRows[] = {
     {.name = "fuse_tables",
      .type = SettingType::kChoice,
      .standard = "on",
-     .choices = "on|off",
+     .choices = "on|off|all",
      .sources = kOutside,
      .help = "Small managed tables of one kind, four or more, are pulled, pushed and updated as "
-             "one. off: each by itself. The same on every rank."},
+             "one. off: each by itself. all: rows that the framework holds are reduced as one too, "
+             "by programs that wait for a reduce only once all of a step are called. The same on "
+             "every rank."},
     {.name = "push_listed",
      .type = SettingType::kChoice,
      .standard = "on",

@@ -51,10 +51,22 @@ Status WaitedRequests::take(parallax_request_t* const* requests, size_t count, i
     marked_[count_++] = request;
   }
   PARALLAX_RETURN_IF_ERROR(job().check_process(call_));
+  PARALLAX_RETURN_IF_ERROR(check_sets());
   timeout_ns_ = job().timeout_ns();
   if (timeout_ms != PARALLAX_WAIT_DEFAULT) {
     constexpr int64_t kMostMs = kNever / 2 / kNanosecondsPerMillisecond;
     timeout_ns_ = std::min(timeout_ms, kMostMs) * kNanosecondsPerMillisecond;
+  }
+  return {};
+}
+
+// Who waits for some of what goes as one would wait for itself to give the rest.
+Status WaitedRequests::check_sets() const {
+  for (const Request* each : all()) {
+    if (!each->of_sets || each->done()) continue;
+    PARALLAX_RETURN_IF_ERROR(job().progress().look(each->group, [each](const Engine& engine) {
+      return engine.step_calls().check_wait(*each);
+    }));
   }
   return {};
 }

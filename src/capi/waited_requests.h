@@ -40,6 +40,7 @@ class WaitedRequests {
  private:
   Status refuse(parallax_request_t* const* requests, size_t count, int64_t timeout_ms) const;
   Status refuse_one(size_t at, bool null) const;
+  Status check_sets() const;
 
   const char* const call_;
   std::array<Request*, PARALLAX_REQUESTS_MAX> marked_;

@@ -134,14 +134,14 @@ void ReturnedRows::send(uint64_t step, const RowAccumulator& sum, bool contribut
   send.count = sum.row_count();
   if (own_host) {
     send_to_locals(send);
-    return take_own(send);
+    return take_own(step, send);
   }
   const bool has_rows = sum.row_count() > 0;
-  if (has_rows || censuses_.empty()) send_to_hosts(send);
+  if (has_rows || censuses_.empty()) send_to_hosts(step, send);
   join(step, has_rows ? columns_.place_in_column(columns_.rank()) : Census::kNoMark, contributed);
 }
 
-void ReturnedRows::send_to_hosts(Send send) {
+void ReturnedRows::send_to_hosts(uint64_t step, Send send) {
   const uint32_t column = columns_.column_of(columns_.rank());
   for (uint32_t i = 0; i < columns_.host_count(); ++i) {
     // From the next host on, so that not all of them send to the same one first.
@@ -149,7 +149,7 @@ void ReturnedRows::send_to_hosts(Send send) {
     // Row keys are in no order here.
     const uint32_t leader = columns_.leader(host, column);
     if (leader == columns_.rank()) {
-      take_own(send);
+      take_own(step, send);
       continue;
     }
     const bool other = options_.codings != nullptr && host != columns_.host();
@@ -160,9 +160,10 @@ void ReturnedRows::send_to_hosts(Send send) {
 }
 
 // What this rank sums itself takes no message.
-void ReturnedRows::take_own(const Send& send) {
-  StepBuffer& buffer = step_buffer(send.header.step);
+void ReturnedRows::take_own(uint64_t step, const Send& send) {
+  StepBuffer& buffer = step_buffer(step);
   SectionHeader header = send.header;
+  header.step = step;  // not what a round is called
   header.count = static_cast<uint32_t>(send.count);
   take_piece(buffer, header, reinterpret_cast<const std::byte*>(send.rows.row_keys),
              send.rows.values);

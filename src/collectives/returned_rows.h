@@ -82,9 +82,9 @@ class ReturnedRows {
   bool are_of_piece(uint32_t piece, const Section& section) const;
   uint32_t piece_sender(uint32_t piece, SectionKind kind) const;
   Send new_send(SectionKind kind, uint64_t step, uint8_t flags) const;
-  void send_to_hosts(Send send);
+  void send_to_hosts(uint64_t step, Send send);
   void send_to_locals(const Send& send);
-  void take_own(const Send& send);
+  void take_own(uint64_t step, const Send& send);
   void take_piece(StepBuffer& buffer, const SectionHeader& header, const std::byte* row_keys,
                   const std::byte* values);
   void join(uint64_t step, uint32_t mark, bool contributed);

@@ -265,6 +265,8 @@ void RowExchange::return_if_complete(StepBuffer& buffer) {
   if (!total(buffer).complete() || buffer.returned) return;
   buffer.returned = true;
   returned_.send(buffer.step, total(buffer), buffer.contributed);
+  // This rank's own piece may be the last, and comes in no section.
+  if (returned_.delivered(buffer.step)) tell_runner();
 }
 
 // ---- results

@@ -133,6 +133,7 @@ Status ContributionCalls::post(RequestKind kind, uint64_t step,
   Request& posted = *taken;
   // Before anything is noted: if there is no room, nothing was contributed.
   posted.slices.reserve(slices.size());
+  posted.of_sets = !push && fused_.any();
   if (fused_.any()) posted.parts.reserve(slices.size());
   if (!push) PARALLAX_RETURN_IF_ERROR(reserve_results(slices, staged.result_dtypes, &posted));
   StepState& state = pipeline_.state(step);
@@ -169,12 +170,12 @@ Status ContributionCalls::reserve_results(std::span<const parallax_slice_t> slic
       rows.values.clear();
       posted->slice_done[i] = slices[i].more != 0 ? 1 : 0;  // the last one gets the aggregate
       if (slices[i].more != 0) continue;
-      results_.reserve(*group_.runtime(checks_.number_of(slices[i])).variable,
+      results_.reserve(group_.runtime(checks_.number_of(slices[i])), checks_.variable_of(slices[i]),
                        i < dtypes.size() ? dtypes[i] : checks_.dtype_of_slice(slices[i]), &rows);
     }
   } catch (const std::bad_alloc&) {
     for (RowsResult& rows : posted->rows) rows = {};  // frees memory: the sentence needs some
-    const Variable& variable = *group_.runtime(checks_.number_of(slices[i])).variable;
+    const Variable& variable = checks_.variable_of(slices[i]);
     return limit("reduce: variable '" + variable.name + "': no memory for the rows of " +
                  std::to_string(group_.columns().world()) + " ranks, up to " +
                  std::to_string(results_.most_rows(variable)) +
@@ -211,6 +212,15 @@ SliceWay ContributionCalls::take(size_t at, const PullSlice& slice, StepState& s
   }
   if (!tied) return SliceWay::kInSum;
   return ties_.again(at) ? SliceWay::kWithAnother : SliceWay::kInTiedSum;
+}
+
+Status ContributionCalls::check_wait(const Request& reduce) const {
+  if (!reduce.of_sets || reduce.done() || !pipeline_.window().takes_calls(reduce.step)) return {};
+  for (const PullSlice& slice : reduce.slices) {
+    if (slice.member == Registry::kNotFused) continue;
+    PARALLAX_RETURN_IF_ERROR(fused_.check_wait(slice, pipeline_.state(reduce.step)));
+  }
+  return {};
 }
 
 // ---- contributing
@@ -416,16 +426,17 @@ void ContributionCalls::hand_back(Request& reduce) {
     }
     reduce.slice_done[i] = 1;
     if (i == reduce.slices_done) ++reduce.slices_done;
-    give(runtime, exchange.whole(reduce.step), slice, &reduce.rows[i]);
+    give(runtime, reduce.step, exchange.whole(reduce.step), slice, &reduce.rows[i]);
   }
 }
 
-void ContributionCalls::give(const VariableRuntime& runtime, const ReducedGradient& whole,
-                             const PullSlice& slice, RowsResult* rows) {
-  if (slice.staged == nullptr) return results_.give(runtime, whole, slice, rows);
+void ContributionCalls::give(const VariableRuntime& runtime, uint64_t step,
+                             const ReducedGradient& whole, const PullSlice& slice,
+                             RowsResult* rows) {
+  if (slice.staged == nullptr) return results_.give(runtime, step, whole, slice, rows);
   PullSlice there = slice;
   there.into = slice.staged;
-  results_.give(runtime, whole, there, rows);
+  results_.give(runtime, step, whole, there, rows);
   std::memcpy(slice.into, slice.staged, runtime.variable->elements() * bytes_of_dtype(slice.dtype));
 }
 

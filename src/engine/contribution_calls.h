@@ -72,6 +72,9 @@ class ContributionCalls {
   // Of a call whose ids and numbers are not here yet: all that post() would find without them.
   Status check_before(RequestKind kind, uint64_t step,
                       std::span<const parallax_slice_t> slices) const;
+  // Of a reduce that somebody is about to wait for. STATE: it goes with others of its step, which
+  // are still to be called.
+  Status check_wait(const Request& reduce) const;
   // Moves on what can be moved.
   void advance(int64_t now_ns);
   // When rows that are held for the end of their step are so no more; kNever: there are none.
@@ -124,8 +127,8 @@ class ContributionCalls {
   ByteRange run_from(const Request& request, size_t first, size_t* end) const;
   void contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
                       uint32_t* pending);
-  void give(const VariableRuntime& runtime, const ReducedGradient& whole, const PullSlice& slice,
-            RowsResult* rows);
+  void give(const VariableRuntime& runtime, uint64_t step, const ReducedGradient& whole,
+            const PullSlice& slice, RowsResult* rows);
   void hand_back(Request& reduce);
 
   Group& group_;

@@ -97,7 +97,7 @@ struct EngineOptions {
   parallax_plan_mode_t plan_mode = PARALLAX_PLAN_AUTO;
   uint32_t plan_after_steps = 8;
   Pins pins = {};           // of variables to come
-  bool fuse_tables = true;  // small ones of a kind; the same on all ranks
+  FuseTables fuse_tables = FuseTables::kManaged;  // the same on all ranks
   bool deterministic = false;
   uint64_t memory_max_bytes = 0;  // 0: no limit
   MemoryCheck memory_check = MemoryCheck::kOff;
@@ -157,6 +157,7 @@ class Engine final {
 
   // Calls, by what they are about. On OK *request belongs to the caller until release().
   JobCalls& job_calls() { return pass_.unsettled_by(job_calls_); }
+  const StepCalls& step_calls() const { return step_calls_; }
   StepCalls& step_calls() { return pass_.given_to_steps(step_calls_); }
   RowCalls& row_calls() { return pass_.unsettled_by(row_calls_); }
   CollectiveCalls& collective_calls() { return pass_.unsettled_by(collective_calls_); }

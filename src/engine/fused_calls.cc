@@ -129,6 +129,25 @@ SliceWay FusedCalls::take(size_t at, const PullSlice& slice, StepState& state) {
   return set.count == given && !set.tied ? SliceWay::kAllParts : SliceWay::kLastParts;
 }
 
+Status FusedCalls::check_wait(const PullSlice& slice, const StepState& state) const {
+  const Variable& whole = *group_.runtime(slice.variable).variable;
+  const auto name_of = [&whole](size_t member) { return "'" + whole.fused[member].variable->name + "'"; };
+  size_t count = 0, first = 0;
+  for (size_t i = whole.fused.size(); i-- > 0;) {
+    if (state.contributed_members[whole.first_member + i] == Contributed::kAll) continue;
+    ++count;
+    first = i;
+  }
+  if (count == 0) return {};
+  const size_t waited = slice.member - whole.first_member;
+  return bad_state("wait: the reduce of variable " + name_of(waited) + " goes with that of " +
+                   name_of(first) +
+                   (count > 1 ? " and " + std::to_string(count - 1) + " more" : "") +
+                   ", not called in step " + std::to_string(state.step) +
+                   " yet: wait once all are, or after step_end; or set fuse_tables to on")
+      .about_variable(whole.fused[waited].variable->id);
+}
+
 // ---- contributing
 
 // The slices of its set, of which it is the last.

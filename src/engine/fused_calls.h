@@ -37,6 +37,9 @@ class FusedCalls {
   // And those are all. LIMIT: a table has too many rows, or there is no memory for a sum.
   Status check(std::span<const parallax_slice_t> slices, const SliceTies& ties, uint64_t step,
                const char* call);
+  // Somebody is about to wait for what comes of a slice of a reduce. STATE: another table of its set
+  // is still to be given.
+  Status check_wait(const PullSlice& slice, const StepState& state) const;
   // Notes that one of them was contributed, and adds it to the sum if it goes by that.
   SliceWay take(size_t at, const PullSlice& slice, StepState& state);
 

@@ -15,7 +15,8 @@ Status JobCalls::register_variable(const parallax_variable_t& description, uint3
   PARALLAX_RETURN_IF_ERROR(parts_.phase.check_preparing("register", parts_.pipeline.window()));
   Variable variable;
   PARALLAX_RETURN_IF_ERROR(make_variable(description, &variable));
-  variable.fuse_tables = parts_.fuse_tables;
+  variable.fuse_tables = parts_.fuse_tables == FuseTables::kAll ||
+                         (parts_.fuse_tables == FuseTables::kManaged && variable.managed());
   PARALLAX_RETURN_IF_ERROR(parts_.pins.apply(&variable));
   PARALLAX_RETURN_IF_ERROR(check_memory(variable));
   if (variable.init == PARALLAX_INIT_BROADCAST) {

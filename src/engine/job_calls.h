@@ -64,7 +64,7 @@ class JobCalls {
     LaunchesOfJob job = {};           // of a part
     BufferKeeper* buffers = nullptr;  // none: no variable has a place
     Pins pins = {};                   // of variables to come
-    bool fuse_tables = true;          // by the setting
+    FuseTables fuse_tables = FuseTables::kManaged;  // by the setting
   };
 
   // What this rank says at commit beside the registry. All parts outlive this.

@@ -3,10 +3,12 @@
 #include "group/results.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "aggregate/accumulator.h"
 #include "aggregate/sorted_ids.h"
 #include "base/row_copies.h"
+#include "variable/fused_tables.h"
 
 namespace parallax {
 
@@ -21,18 +23,23 @@ uint64_t Results::most_rows(const Variable& variable) const {
   return std::min(variable.rows, variable.rows_max * world_);
 }
 
-void Results::reserve(const Variable& variable, uint32_t dtype, RowsResult* rows) {
+void Results::reserve(const VariableRuntime& runtime, const Variable& variable, uint32_t dtype,
+                      RowsResult* rows) {
   rows->dtype = dtype;
   if (!variable.ids_declared()) return;
   const uint64_t most = most_rows(variable);
   rows->ids.reserve(most);
   rows->values.reserve(most * variable.row_elements * bytes_of_dtype(dtype));
-  if (entries_.size() < 2 * most) entries_.resize(2 * most);
+  Union& sorted = runtime.variable->fused.empty() ? union_ : of_sets_[runtime.id];
+  const uint64_t room = 2 * most_rows(*runtime.variable);
+  if (sorted.room.size() < room) sorted.room.resize(room);
 }
 
-void Results::give(const VariableRuntime& runtime, const ReducedGradient& whole,
+void Results::give(const VariableRuntime& runtime, uint64_t step, const ReducedGradient& whole,
                    const PullSlice& slice, RowsResult* rows) {
-  if (slice.every_row) {
+  if (!runtime.variable->fused.empty()) {
+    give_member(runtime, step, whole, slice, rows);
+  } else if (slice.every_row) {
     give_every_row(runtime, whole, slice);
   } else if (!runtime.variable->ids_declared()) {
     give_dense(*runtime.variable, whole, slice);
@@ -93,30 +100,51 @@ void Results::give_row(const Variable& variable, const ReducedGradient& whole, c
 void Results::give_union(const VariableRuntime& runtime, const ReducedGradient& whole,
                          RowsResult* out) {
   const Variable& variable = *runtime.variable;
-  out->ids.clear();
-  out->values.clear();
-  if (!whole.has_values) return;
   // For the largest union at once, so that later steps with larger ones allocate nothing.
-  reserve(variable, out->dtype, out);
-  const std::span<const uint64_t> entries = sort_rows(runtime, whole);
-  for (const uint64_t entry : entries) out->ids.push_back(static_cast<int64_t>(entry >> 32));
-  out->values.resize(entries.size() * variable.row_elements * bytes_of_dtype(out->dtype));
-  give_rows(variable, whole, entries,
+  reserve(runtime, variable, out->dtype, out);
+  sort_rows(runtime, whole, &union_);
+  give_ids(union_.rows, {.variable = &variable}, out);
+  give_rows(variable, whole, union_.rows,
             {.values = out->values.data(), .dtype = out->dtype, .sum = variable.sum_type()});
 }
 
-// The rows of a sum, in entries, by ascending id.
-std::span<const uint64_t> Results::sort_rows(const VariableRuntime& runtime,
-                                             const ReducedGradient& whole) {
+// Of the union of all tables, which is sorted with the first that is asked for in a step, the rows
+// of one: to where a dense slice wants them, which are all that the table has, or as its union.
+void Results::give_member(const VariableRuntime& runtime, uint64_t step,
+                          const ReducedGradient& whole, const PullSlice& slice, RowsResult* out) {
+  const FusedMember& member =
+      runtime.variable->fused[slice.member - runtime.variable->first_member];
+  const Variable& variable = *member.variable;
+  reserve(runtime, variable, out->dtype, out);
+  Union& all = of_sets_[runtime.id];
+  if (std::exchange(all.step, step) != step) sort_rows(runtime, whole, &all);
+  const uint64_t end_row = member.first_row + variable.rows;
+  const auto first = std::lower_bound(all.rows.begin(), all.rows.end(), member.first_row << 32);
+  const std::span<const uint64_t> rows(first,
+                                       std::lower_bound(first, all.rows.end(), end_row << 32));
+  NumberFormat to = {.values = slice.into, .dtype = slice.dtype, .sum = variable.sum_type()};
+  const bool is_whole = slice.count > 0 && slice.ids.wide == nullptr && slice.ids.narrow == nullptr;
+  if (!is_whole) {
+    give_ids(rows, member, out);
+    to.values = out->values.data();
+    to.dtype = out->dtype;
+  }
+  give_rows(variable, whole, rows, to);
+}
+
+// The rows of a sum, by ascending id.
+void Results::sort_rows(const VariableRuntime& runtime, const ReducedGradient& whole,
+                        Union* sorted) {
+  sorted->rows = {};
+  if (!whole.has_values) return;
   const Variable& variable = *runtime.variable;
   const auto entry_of = [&runtime](uint32_t row_key, uint64_t row) {
     return runtime.partition.row_of(row_key) << 32 | row;
   };
+  std::vector<uint64_t>& room = sorted->room;
   size_t count = 0;
   if (whole.rows) {
-    for (; count < whole.row_count; ++count) {
-      entries_[count] = entry_of(whole.row_keys[count], count);
-    }
+    for (; count < whole.row_count; ++count) room[count] = entry_of(whole.row_keys[count], count);
   } else {
     with_sum_type(variable.sum_type(), [&](auto tag) {
       const auto* const values =
@@ -124,35 +152,45 @@ std::span<const uint64_t> Results::sort_rows(const VariableRuntime& runtime,
       for (uint64_t row = 0; row < variable.rows; ++row) {
         // Rows made dense: those that nobody contributed are not of the union.
         if (is_no_row(values + row * variable.gradient_elements())) continue;
-        entries_[count++] = entry_of(static_cast<uint32_t>(row), row);
+        room[count++] = entry_of(static_cast<uint32_t>(row), row);
       }
     });
   }
-  const std::span<uint64_t> entries = std::span(entries_).first(count);
+  const std::span<uint64_t> rows = std::span(room).first(count);
   if (count >= kRadixSortMin) {
-    return sorted_ids::sort(entries, std::span(entries_).subspan(entries_.size() / 2, count));
+    sorted->rows = sorted_ids::sort(rows, std::span(room).subspan(room.size() / 2, count));
+  } else {
+    std::sort(rows.begin(), rows.end());
+    sorted->rows = rows;
   }
-  std::sort(entries.begin(), entries.end());
-  return entries;
+}
+
+// The ids of rows of a union, as one of its tables has them, and room for as many rows.
+void Results::give_ids(std::span<const uint64_t> rows, const FusedMember& of, RowsResult* out) {
+  out->ids.clear();
+  for (const uint64_t row : rows) {
+    out->ids.push_back(static_cast<int64_t>((row >> 32) - of.first_row));
+  }
+  out->values.resize(rows.size() * of.variable->row_elements * bytes_of_dtype(out->dtype));
 }
 
 // Those rows, one behind the other.
 void Results::give_rows(const Variable& variable, const ReducedGradient& whole,
-                        std::span<const uint64_t> entries, const NumberFormat& to) const {
+                        std::span<const uint64_t> rows, const NumberFormat& to) const {
   const size_t source_bytes = variable.gradient_elements() * bytes_of_sum(to.sum);
   const auto row_at = [&](uint64_t at) {
-    return whole.values + static_cast<uint32_t>(entries[at]) * source_bytes;
+    return whole.values + static_cast<uint32_t>(rows[at]) * source_bytes;
   };
   const uint32_t held = dtype_of(to.sum);
   const double scale = factor(variable, whole);
   if (!whole.counted && (scale == 1 || to.dtype == held)) {
     RowCopies(converter(held, to.dtype), variable.row_elements, bytes_of_dtype(to.dtype))
-        .copy_all(entries.size(), row_at, source_bytes, to.values);
+        .copy_all(rows.size(), row_at, source_bytes, to.values);
     if (scale == 1) return;
-    return scale_numbers(to.values, entries.size() * variable.row_elements, scale, to.sum);
+    return scale_numbers(to.values, rows.size() * variable.row_elements, scale, to.sum);
   }
   NumberFormat next = to;
-  for (size_t at = 0; at < entries.size(); ++at) {
+  for (size_t at = 0; at < rows.size(); ++at) {
     give_row(variable, whole, row_at(at), next);
     next.values += variable.row_elements * bytes_of_dtype(to.dtype);
   }

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "aggregate/reduced_gradient.h"
@@ -34,17 +35,27 @@ class Results {
 
   // Rows that the union of all ranks' slices can have at most.
   uint64_t most_rows(const Variable& variable) const;
-  // Rows are given in that dtype. Room for the most that a union can be, so that later steps
-  // allocate nothing; for nothing if the variable has no row ids. Throws std::bad_alloc.
-  void reserve(const Variable& variable, uint32_t dtype, RowsResult* rows);
+  // Rows of the variable, which is the runtime's, or one of its fused tables, are given in that
+  // dtype. Room for the most that a union can be, so that later steps allocate nothing; for nothing
+  // if the variable has no row ids. Throws std::bad_alloc.
+  void reserve(const VariableRuntime& runtime, const Variable& variable, uint32_t dtype,
+               RowsResult* rows);
 
-  // What came of the slice of a reduce: all of the sum (Exchange::whole) to where the slice wants
-  // it, where the exchange may have put it already; of a slice of rows their union into *rows,
-  // which was reserved.
-  void give(const VariableRuntime& runtime, const ReducedGradient& whole, const PullSlice& slice,
-            RowsResult* rows);
+  // What came of the slice of a reduce in a step: all of the sum (Exchange::whole) to where the
+  // slice wants it, where the exchange may have put it already; of a slice of rows their union into
+  // *rows, which was reserved. Of fused tables that of the slice's.
+  void give(const VariableRuntime& runtime, uint64_t step, const ReducedGradient& whole,
+            const PullSlice& slice, RowsResult* rows);
 
  private:
+  // Of each row of a union its id in the upper half, and which row of the sum's values it is; with
+  // as much room again to sort them in.
+  struct Union {
+    uint64_t step = 0;
+    std::vector<uint64_t> room;
+    std::span<const uint64_t> rows;  // by ascending id
+  };
+
   double factor(const Variable& variable, const ReducedGradient& whole) const;
   void give_dense(const Variable& variable, const ReducedGradient& whole,
                   const PullSlice& slice) const;
@@ -53,14 +64,16 @@ class Results {
   void give_row(const Variable& variable, const ReducedGradient& whole, const std::byte* row,
                 const NumberFormat& to) const;
   void give_union(const VariableRuntime& runtime, const ReducedGradient& whole, RowsResult* out);
-  std::span<const uint64_t> sort_rows(const VariableRuntime& runtime, const ReducedGradient& whole);
+  void give_member(const VariableRuntime& runtime, uint64_t step, const ReducedGradient& whole,
+                   const PullSlice& slice, RowsResult* out);
+  static void sort_rows(const VariableRuntime& runtime, const ReducedGradient& whole, Union* sorted);
+  static void give_ids(std::span<const uint64_t> rows, const FusedMember& of, RowsResult* out);
   void give_rows(const Variable& variable, const ReducedGradient& whole,
-                 std::span<const uint64_t> entries, const NumberFormat& to) const;
+                 std::span<const uint64_t> rows, const NumberFormat& to) const;
 
   const uint32_t world_;
-  // Of each row of a union its id in the upper half, and which row of the sum's values it is. With as
-  // much room again to sort them in.
-  std::vector<uint64_t> entries_;
+  Union union_;                                  // of the variable that is given back
+  std::unordered_map<uint32_t, Union> of_sets_;  // by number: of fused tables, for all of a step
 };
 
 }  // namespace parallax

@@ -351,7 +351,7 @@ Status Job::start_engine() {
           .plan_mode = static_cast<parallax_plan_mode_t>(options_.plan_mode),
           .plan_after_steps = plan_after_steps_of(options_),
           .pins = pins_of(options_),
-          .fuse_tables = settings_.as_opened().value("fuse_tables").number == 0,
+          .fuse_tables = static_cast<FuseTables>(settings_.as_opened().value("fuse_tables").number),
           .deterministic = options_.deterministic != 0,
           .memory_max_bytes = options_.memory_max_bytes,
           .memory_check = static_cast<MemoryCheck>(setting("memory_check").number),

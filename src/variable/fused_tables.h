@@ -19,6 +19,9 @@
 
 namespace parallax {
 
+// Those that may be, by the setting (its choices in their order).
+enum class FuseTables : uint8_t { kManaged, kNone, kAll };
+
 struct FusedMember {
   const Variable* variable = nullptr;
   uint64_t first_row = 0;  // of the whole
@@ -42,7 +45,8 @@ inline constexpr size_t kFusedMin = 4;
 // comes last is summed.
 inline constexpr uint64_t kFusedSetBytesMax = 640 * 1024;
 
-// Managed by a rule of the library's, in host memory, with row ids, and small in a step.
+// Managed by a rule of the library's, or by the framework, in host memory, with row ids, and small
+// in a step.
 bool may_be_fused(const Variable& variable);
 
 // Sets of the variables, which outlive them. Names whose numbers ascend, as `t2` and `t10`, come in

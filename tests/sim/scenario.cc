@@ -139,10 +139,18 @@ void draw_small_tables(uint64_t seed, Scenario* scenario) {
   if (scenario->rates_groups > 0) {
     table.rates = static_cast<uint32_t>(random.below(scenario->rates_groups));
   }
+  if (SeededRandom(seed).fork(85).chance(40)) {  // the framework holds them
+    table.rule = PARALLAX_RULE_NONE;
+    table.reduction = PARALLAX_SUM;
+    table.rates = 0;
+    table.init = PARALLAX_INIT_CONSTANT;
+    table.init_low = table.init_high = 0;
+  }
   for (uint64_t i = kFusedMin + random.below(4); i > 0; --i) {
     table.rows_max = 1 + random.below(12);
     table.rows = table.rows_max + 1 + random.below(40);
     table.init_seed = random.next();
+    if (table.rule == PARALLAX_RULE_NONE) table.init_seed = 0;
     scenario->variables.push_back(table);
     scenario->names.push_back("v" + std::to_string(scenario->names.size()));
     scenario->own_rules.push_back(false);

@@ -47,6 +47,7 @@ EngineOptions engine_options(const Scenario& scenario, const View& view, uint32_
   options.deterministic = scenario.deterministic;
   options.row_ways.early_bytes_min = scenario.early ? 1 : kNeverEarly;
   options.staleness = scenario.staleness;
+  if (!scenario.waits_in_step) options.fuse_tables = FuseTables::kAll;
   return options;
 }
 

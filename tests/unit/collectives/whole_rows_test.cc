@@ -77,12 +77,9 @@ TEST(WholeRows, ARunnerIsToldWhatNoSectionSays) {
             },
         .rows = true};
     ExchangeWorld world(candidate, setting);
-    size_t sections = 0;
-    world.tap([&sections](const Parcel&) { ++sections; });
     run_step(world, 1, draw_contributions(setting, {}, world.random()));
     EXPECT_TRUE(world.exchange(0).state(1).delivered);
-    EXPECT_TRUE(told.times > 0 || sections > 0) << "nobody would know";
-    EXPECT_EQ(told.times > 0, method == Method::kMadeDense);
+    EXPECT_GT(told.times, 0u) << "nobody would know";
   }
 }
 

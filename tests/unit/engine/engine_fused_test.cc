@@ -463,7 +463,7 @@ TEST(EngineFused, TheSettingIsTheSameOnEveryRank) {
   Named named;
   named.add(kTables, PARALLAX_RULE_SGD, 2);
   EngineWorld world({.hosts = {0, 0}, .adjust = [](uint32_t rank, EngineOptions* options) {
-                       options->fuse_tables = rank == 0;
+                       options->fuse_tables = rank == 0 ? FuseTables::kManaged : FuseTables::kNone;
                      }});
   for (const Status& status : world.commit(named.variables)) {
     EXPECT_EQ(status.code(), PARALLAX_MISMATCH);

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <deque>
+#include <string>
 #include <vector>
 
 #include "unit/group/group_world.h"
@@ -44,7 +46,7 @@ class ResultsTest : public testing::Test {
   }
   // The union that a slice of rows gets.
   std::vector<float> give_rows(uint32_t variable, const ReducedGradient& whole) {
-    results_.give(runtime(variable), whole, {.ids = {}}, &rows_);
+    results_.give(runtime(variable), 1, whole, {.ids = {}}, &rows_);
     std::vector<float> values(rows_.values.size() / sizeof(float));
     if (!values.empty()) std::memcpy(values.data(), rows_.values.data(), rows_.values.size());
     return values;
@@ -61,17 +63,17 @@ class ResultsTest : public testing::Test {
 TEST_F(ResultsTest, ADenseSumComesAsTheDtypeThatIsAskedFor) {
   const std::vector<float> sums = {1, 2.5f, 3, -4};
   std::vector<float> same(4);
-  results_.give(runtime(kDense), whole_of(sums), slice_into(&same), nullptr);
+  results_.give(runtime(kDense), 1, whole_of(sums), slice_into(&same), nullptr);
   EXPECT_EQ(same, sums);
   std::vector<double> wider(4);
-  results_.give(runtime(kDense), whole_of(sums), slice_into(&wider, PARALLAX_F64), nullptr);
+  results_.give(runtime(kDense), 1, whole_of(sums), slice_into(&wider, PARALLAX_F64), nullptr);
   EXPECT_EQ(wider, (std::vector<double>{1, 2.5, 3, -4}));
 }
 
 TEST_F(ResultsTest, AMeanIsDividedByTheWorld) {
   const std::vector<float> sums = {1, 2.5f, 3, -4};
   std::vector<float> means(4);
-  results_.give(runtime(kMean), whole_of(sums), slice_into(&means), nullptr);
+  results_.give(runtime(kMean), 1, whole_of(sums), slice_into(&means), nullptr);
   EXPECT_EQ(means, (std::vector<float>{0.5f, 1.25f, 1.5f, -2}));
 }
 
@@ -79,9 +81,9 @@ TEST_F(ResultsTest, AMeanIsDividedByTheWorld) {
 // there, and that a plain sum stays.
 TEST_F(ResultsTest, ASumThatIsInPlaceStays) {
   std::vector<float> values = {1, 2.5f, 3, -4};
-  results_.give(runtime(kDense), whole_of(values), slice_into(&values), nullptr);
+  results_.give(runtime(kDense), 1, whole_of(values), slice_into(&values), nullptr);
   EXPECT_EQ(values, (std::vector<float>{1, 2.5f, 3, -4}));
-  results_.give(runtime(kMean), whole_of(values), slice_into(&values), nullptr);
+  results_.give(runtime(kMean), 1, whole_of(values), slice_into(&values), nullptr);
   EXPECT_EQ(values, (std::vector<float>{0.5f, 1.25f, 1.5f, -2}));
 }
 
@@ -122,6 +124,98 @@ TEST_F(ResultsTest, ARowMeanIsDividedByTheRanksThatGaveTheRow) {
   EXPECT_EQ(give_rows(kRowMeans, whole), (std::vector<float>{3, 4, 5, 7}));
 }
 
+// Given more rows than are sorted by comparisons, and a mean, as another dtype too, expect each
+// row in its place, divided.
+TEST(Results, ManyRowsAreSortedAndDivided) {
+  constexpr uint64_t kRows = 5000;
+  GroupWorld world({0, 1}, {with_reduction(held("rows", kRows, kRows), PARALLAX_MEAN_WORLD)});
+  ASSERT_TRUE(world.build().ok());
+  const VariableRuntime& runtime = world[0].group.runtime(0);
+  for (const uint64_t step : {1, 3}) {  // every row, and every third
+    std::vector<float> sums;
+    std::vector<uint32_t> row_keys;
+    for (uint64_t i = 0; i < kRows; i += step) {
+      const uint64_t row = kRows - 1 - i;
+      row_keys.push_back(runtime.partition.row_key_of(row));
+      sums.insert(sums.end(), {static_cast<float>(row), 1});
+    }
+    ReducedGradient whole = whole_of(sums);
+    whole.rows = true;
+    whole.row_count = static_cast<uint32_t>(row_keys.size());
+    whole.row_keys = row_keys.data();
+    for (const uint32_t dtype : {PARALLAX_F32, PARALLAX_F64}) {
+      Results results(kWorld);
+      RowsResult rows;
+      results.reserve(runtime, *runtime.variable, dtype, &rows);
+      results.give(runtime, step, whole, {.ids = {}}, &rows);
+      ASSERT_EQ(rows.ids.size(), row_keys.size());
+      ASSERT_EQ(rows.values.size(), 2 * row_keys.size() * bytes_of_dtype(dtype));
+      for (size_t i = 0; i < rows.ids.size(); ++i) {
+        const uint64_t row = (kRows - 1) % step + i * step;
+        ASSERT_EQ(rows.ids[i], static_cast<int64_t>(row));
+        const auto number = [&](size_t at) {
+          if (dtype == PARALLAX_F64) return reinterpret_cast<const double*>(rows.values.data())[at];
+          return double{reinterpret_cast<const float*>(rows.values.data())[at]};
+        };
+        ASSERT_EQ(number(2 * i), static_cast<double>(row) / 2);
+        ASSERT_EQ(number(2 * i + 1), 0.5);
+      }
+    }
+  }
+}
+
+// Given fused tables, expect each slice to get the rows of its own, by its own ids, a dense one in
+// its place; and of the next step that one's.
+TEST(Results, OfFusedTablesEachGetsItsOwn) {
+  std::deque<Variable> tables;
+  std::vector<const Variable*> all;
+  for (uint32_t i = 0; i < kFusedMin; ++i) {
+    tables.push_back(held("table" + std::to_string(i), 3, 3));
+    tables.back().fuse_tables = true;
+    all.push_back(&tables.back());
+  }
+  const std::deque<FusedTables> sets = fuse_tables(all);
+  ASSERT_EQ(sets.size(), 1u);
+  GroupWorld world({0, 1}, {sets[0].whole});
+  ASSERT_TRUE(world.build().ok());
+  const VariableRuntime& runtime = world[0].group.runtime(0);
+  Results results(kWorld);
+  RowsResult rows;
+  for (const uint64_t step : {1, 2}) {
+    std::vector<float> sums;
+    std::vector<uint32_t> row_keys;
+    // Of table 0 nothing, of 1 its last row, of the others all.
+    for (const uint64_t row : {11, 5, 6, 10, 9, 8, 7}) {
+      row_keys.push_back(runtime.partition.row_key_of(row));
+      sums.insert(sums.end(), {static_cast<float>(step * row), 1});
+    }
+    ReducedGradient whole = whole_of(sums);
+    whole.rows = true;
+    whole.row_count = static_cast<uint32_t>(row_keys.size());
+    whole.row_keys = row_keys.data();
+    const std::vector<std::vector<int64_t>> want = {{}, {2}, {0, 1, 2}, {0, 1, 2}};
+    const int64_t some_id = 0;
+    for (uint32_t table = 0; table < kFusedMin; ++table) {
+      results.reserve(runtime, tables[table], PARALLAX_F32, &rows);
+      const PullSlice slice = {.member = table, .ids = {.wide = &some_id}, .count = 1};
+      results.give(runtime, step, whole, slice, &rows);
+      EXPECT_EQ(rows.ids, want[table]);
+      ASSERT_EQ(rows.values.size(), 2 * rows.ids.size() * sizeof(float));
+      for (size_t i = 0; i < rows.ids.size(); ++i) {
+        EXPECT_EQ(reinterpret_cast<const float*>(rows.values.data())[2 * i],
+                  static_cast<float>(step * (3 * table + static_cast<uint64_t>(rows.ids[i]))));
+      }
+    }
+    std::vector<float> every(6);
+    PullSlice slice = slice_into(&every);
+    slice.member = 2;
+    slice.count = 3;
+    results.give(runtime, step, whole, slice, &rows);
+    const auto at = static_cast<float>(step);
+    EXPECT_EQ(every, (std::vector<float>{6 * at, 1, 7 * at, 1, 8 * at, 1}));
+  }
+}
+
 TEST_F(ResultsTest, EveryRowComesToItsPlace) {
   std::vector<float> sums;
   std::vector<uint32_t> row_keys;
@@ -136,7 +230,7 @@ TEST_F(ResultsTest, EveryRowComesToItsPlace) {
   std::vector<float> values(10);
   PullSlice slice = slice_into(&values);
   slice.every_row = true;
-  results_.give(runtime(kRows), whole, slice, &rows_);
+  results_.give(runtime(kRows), 1, whole, slice, &rows_);
   EXPECT_EQ(values, (std::vector<float>{0, 10, 1, 11, 2, 12, 3, 13, 4, 14}));
   EXPECT_TRUE(rows_.ids.empty());
 }
@@ -145,11 +239,11 @@ TEST_F(ResultsTest, RoomIsMadeForTheLargestUnion) {
   const Variable& few = *runtime(kRowMeans).variable;  // 2 of 5 rows in one slice
   EXPECT_EQ(results_.most_rows(few), 4u);
   EXPECT_EQ(results_.most_rows(*runtime(kRows).variable), 5u);
-  results_.reserve(few, PARALLAX_F64, &rows_);
+  results_.reserve(runtime(kRowMeans), few, PARALLAX_F64, &rows_);
   EXPECT_GE(rows_.ids.capacity(), 4u);
   EXPECT_GE(rows_.values.capacity(), 4 * 2 * sizeof(double));
   RowsResult none;
-  results_.reserve(*runtime(kDense).variable, PARALLAX_F32, &none);
+  results_.reserve(runtime(kDense), *runtime(kDense).variable, PARALLAX_F32, &none);
   EXPECT_EQ(none.ids.capacity(), 0u);
 }
 

@@ -98,6 +98,7 @@ TEST(FusedTables, KindsStayApart) {
       [](Variable* table) { table->pin.method = PARALLAX_METHOD_PUSH_PULL; },
       [](Variable* table) { table->pin.placement = PARALLAX_PLACEMENT_SHARDED; },
       [](Variable* table) { table->dtype = PARALLAX_BF16; },
+      [](Variable* table) { table->rule = PARALLAX_RULE_NONE; },
       [](Variable* table) { table->rule = PARALLAX_RULE_ADAGRAD; },
       [](Variable* table) { table->rule = PARALLAX_RULE_ADAM; },
       [](Variable* table) { table->rounding = PARALLAX_ROUNDING_STOCHASTIC; },
@@ -140,7 +141,14 @@ TEST(FusedTables, EachHasItsOwnInitialValues) {
 TEST(FusedTables, SomeStayByThemselves) {
   const std::function<void(Variable*)> changes[] = {
       [](Variable* table) { table->fuse_tables = false; },
-      [](Variable* table) { table->rule = PARALLAX_RULE_NONE; },
+      [](Variable* table) {
+        table->rule = PARALLAX_RULE_NONE;
+        table->reduction = PARALLAX_MEAN_CONTRIBUTORS;
+      },
+      [](Variable* table) {
+        table->rule = PARALLAX_RULE_NONE;
+        table->exchange_bytes_max = 1 << 20;
+      },
       [](Variable* table) { table->rows_max = 0; },
       [](Variable* table) { table->rule = PARALLAX_RULE_CALLBACK; },
       [](Variable* table) { table->memory = PARALLAX_MEMORY_CUDA; },
