@@ -985,7 +985,9 @@ PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,
  * the aggregate of all. At most one call per variable, rank and step, unless it has accumulate; a
  * rank that did not call it by its step_end
  * contributes zeros: so a rank that waits for a reduce before its step_end waits until every rank
- * has called reduce for that variable, or step_end.
+ * has called reduce for that variable, or step_end. Where setting fuse_tables is "all", small
+ * variables with row ids go as one: a request of some of them stays pending until all are called,
+ * or the step ends, and a wait for it before that is STATE, naming what is not called yet.
  * Errors as of push; managed variables are INVALID here: push them. */
 PARALLAX_API parallax_status_t parallax_reduce(parallax_job_t *job, uint64_t step,
                                                const parallax_slice_t *slices, size_t count,
