@@ -62,8 +62,9 @@ Status WaitedRequests::take(parallax_request_t* const* requests, size_t count, i
 
 // Who waits for some of what goes as one would wait for itself to give the rest.
 Status WaitedRequests::check_sets() const {
+  if (!job().fuses_reduces()) return {};
   for (const Request* each : all()) {
-    if (!each->of_sets || each->done()) continue;
+    if (each->kind != RequestKind::kReduce || each->done()) continue;
     PARALLAX_RETURN_IF_ERROR(job().progress().look(each->group, [each](const Engine& engine) {
       return engine.step_calls().check_wait(*each);
     }));

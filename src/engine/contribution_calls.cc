@@ -133,7 +133,6 @@ Status ContributionCalls::post(RequestKind kind, uint64_t step,
   Request& posted = *taken;
   // Before anything is noted: if there is no room, nothing was contributed.
   posted.slices.reserve(slices.size());
-  posted.of_sets = !push && fused_.any();
   if (fused_.any()) posted.parts.reserve(slices.size());
   if (!push) PARALLAX_RETURN_IF_ERROR(reserve_results(slices, staged.result_dtypes, &posted));
   StepState& state = pipeline_.state(step);
@@ -212,15 +211,6 @@ SliceWay ContributionCalls::take(size_t at, const PullSlice& slice, StepState& s
   }
   if (!tied) return SliceWay::kInSum;
   return ties_.again(at) ? SliceWay::kWithAnother : SliceWay::kInTiedSum;
-}
-
-Status ContributionCalls::check_wait(const Request& reduce) const {
-  if (!reduce.of_sets || reduce.done() || !pipeline_.window().takes_calls(reduce.step)) return {};
-  for (const PullSlice& slice : reduce.slices) {
-    if (slice.member == Registry::kNotFused) continue;
-    PARALLAX_RETURN_IF_ERROR(fused_.check_wait(slice, pipeline_.state(reduce.step)));
-  }
-  return {};
 }
 
 // ---- contributing

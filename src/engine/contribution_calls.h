@@ -72,9 +72,8 @@ class ContributionCalls {
   // Of a call whose ids and numbers are not here yet: all that post() would find without them.
   Status check_before(RequestKind kind, uint64_t step,
                       std::span<const parallax_slice_t> slices) const;
-  // Of a reduce that somebody is about to wait for. STATE: it goes with others of its step, which
-  // are still to be called.
-  Status check_wait(const Request& reduce) const;
+  // Of fused tables: FusedCalls.
+  const FusedCalls& fused() const { return fused_; }
   // Moves on what can be moved.
   void advance(int64_t now_ns);
   // When rows that are held for the end of their step are so no more; kNever: there are none.

@@ -96,6 +96,12 @@ class DeviceCalls final : private RequestKeeper {
 
   // A call of the step that contributes waits to be taken; *variable is one of its.
   bool contributes(uint64_t step, uint32_t* variable) const;
+  // The slices of a call that waits to be taken; none: it does not.
+  std::span<const parallax_slice_t> waiting_slices(const Request& request) const;
+  // A contribution of the variable waits to be taken.
+  bool has_waiting(uint32_t variable) const {
+    return variable < ahead_.size() && ahead_[variable].waiting > 0;
+  }
   // An evaluation waits to be taken.
   bool evaluates() const;
   // Makes a stream of the device wait for what `request` gives, where that can be done before it is

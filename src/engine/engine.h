@@ -96,7 +96,7 @@ struct EngineOptions {
   int64_t lease_ns = 5000 * kNanosecondsPerMillisecond;
   parallax_plan_mode_t plan_mode = PARALLAX_PLAN_AUTO;
   uint32_t plan_after_steps = 8;
-  Pins pins = {};           // of variables to come
+  Pins pins = {};                                 // of variables to come
   FuseTables fuse_tables = FuseTables::kManaged;  // the same on all ranks
   bool deterministic = false;
   uint64_t memory_max_bytes = 0;  // 0: no limit

@@ -129,23 +129,27 @@ SliceWay FusedCalls::take(size_t at, const PullSlice& slice, StepState& state) {
   return set.count == given && !set.tied ? SliceWay::kAllParts : SliceWay::kLastParts;
 }
 
-Status FusedCalls::check_wait(const PullSlice& slice, const StepState& state) const {
-  const Variable& whole = *group_.runtime(slice.variable).variable;
-  const auto name_of = [&whole](size_t member) { return "'" + whole.fused[member].variable->name + "'"; };
-  size_t count = 0, first = 0;
-  for (size_t i = whole.fused.size(); i-- > 0;) {
-    if (state.contributed_members[whole.first_member + i] == Contributed::kAll) continue;
-    ++count;
-    first = i;
+Status FusedCalls::check_wait(uint32_t number, uint32_t member, uint64_t step,
+                              const std::function<bool(uint32_t id)>& is_called) const {
+  const Variable& whole = *group_.runtime(number).variable;
+  const StepState& state = pipeline_.state(step);
+  if (state.members_given[number] == whole.fused.size()) return {};
+  const Variable* missing = nullptr;
+  size_t count = 0;
+  for (size_t i = 0; i < whole.fused.size(); ++i) {
+    const Variable& table = *whole.fused[i].variable;
+    const bool given = state.contributed_members[whole.first_member + i] == Contributed::kAll;
+    if (given || is_called(table.id)) continue;
+    if (count++ == 0) missing = &table;
   }
   if (count == 0) return {};
-  const size_t waited = slice.member - whole.first_member;
-  return bad_state("wait: the reduce of variable " + name_of(waited) + " goes with that of " +
-                   name_of(first) +
+  const Variable& waited = *whole.fused[member - whole.first_member].variable;
+  return bad_state("wait: the reduce of variable '" + waited.name + "' goes with that of '" +
+                   missing->name + "'" +
                    (count > 1 ? " and " + std::to_string(count - 1) + " more" : "") +
-                   ", not called in step " + std::to_string(state.step) +
+                   ", not called in step " + std::to_string(step) +
                    " yet: wait once all are, or after step_end; or set fuse_tables to on")
-      .about_variable(whole.fused[waited].variable->id);
+      .about_variable(waited.id);
 }
 
 // ---- contributing

@@ -10,6 +10,7 @@
 #define PARALLAX_ENGINE_FUSED_CALLS_H_
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "collectives/exchange.h"
@@ -37,9 +38,10 @@ class FusedCalls {
   // And those are all. LIMIT: a table has too many rows, or there is no memory for a sum.
   Status check(std::span<const parallax_slice_t> slices, const SliceTies& ties, uint64_t step,
                const char* call);
-  // Somebody is about to wait for what comes of a slice of a reduce. STATE: another table of its set
-  // is still to be given.
-  Status check_wait(const PullSlice& slice, const StepState& state) const;
+  // Somebody is about to wait for what comes of a reduce of a table of the set, in a step that
+  // takes calls. STATE: another is still to be called; is_called(id): it is, and not taken yet.
+  Status check_wait(uint32_t number, uint32_t member, uint64_t step,
+                    const std::function<bool(uint32_t id)>& is_called) const;
   // Notes that one of them was contributed, and adds it to the sum if it goes by that.
   SliceWay take(size_t at, const PullSlice& slice, StepState& state);
 

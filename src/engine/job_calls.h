@@ -61,9 +61,9 @@ class JobCalls {
     int64_t nccl_timeout_ns = 0;               // likewise
     const Clock& clock;
     CostSetting costs = {};
-    LaunchesOfJob job = {};           // of a part
-    BufferKeeper* buffers = nullptr;  // none: no variable has a place
-    Pins pins = {};                   // of variables to come
+    LaunchesOfJob job = {};                         // of a part
+    BufferKeeper* buffers = nullptr;                // none: no variable has a place
+    Pins pins = {};                                 // of variables to come
     FuseTables fuse_tables = FuseTables::kManaged;  // by the setting
   };
 

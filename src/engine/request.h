@@ -54,7 +54,6 @@ struct Request {
   bool started = false;
   uint32_t pending = 0;                       // jobs and sends that borrow the caller's buffers
   RowsGiven rows_given = RowsGiven::kAtOnce;  // push
-  bool of_sets = false;                       // reduce: slices are of fused tables
   std::vector<PullSlice> slices;              // pull, push, reduce
   std::vector<RowSlice> parts;                // push: slices that go as parts
   std::vector<RowsResult> rows;               // reduce: by slice
@@ -95,7 +94,6 @@ struct Request {
     started = false;
     pending = 0;
     rows_given = RowsGiven::kAtOnce;
-    of_sets = false;
     slices_done = 0;
     free = false;
     slices.clear();

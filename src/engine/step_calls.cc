@@ -183,6 +183,22 @@ Status StepCalls::check_absent(uint64_t step) const {
       .about_field("absent");
 }
 
+Status StepCalls::check_wait(const Request& reduce) const {
+  if (reduce.done() || !window().takes_calls(reduce.step)) return {};
+  const auto is_called = [this](uint32_t id) { return device_calls_.has_waiting(id); };
+  const auto check = [&](uint32_t number, uint32_t member) {
+    if (member == Registry::kNotFused) return Status();
+    return contribution_calls_.fused().check_wait(number, member, reduce.step, is_called);
+  };
+  for (const PullSlice& slice : reduce.slices) {
+    PARALLAX_RETURN_IF_ERROR(check(slice.variable, slice.member));
+  }
+  for (const parallax_slice_t& slice : device_calls_.waiting_slices(reduce)) {
+    PARALLAX_RETURN_IF_ERROR(check(checks_.number_of(slice), checks_.member_of(slice)));
+  }
+  return {};
+}
+
 bool StepCalls::sends_little(const Request& reduce) const {
   constexpr uint64_t kLittleBytes = 16 * 1024;
   if (parts_.group.columns().host_count() == 1 || reduce.slices.empty()) return false;

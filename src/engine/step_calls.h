@@ -70,8 +70,9 @@ class StepCalls {
   Status reduce(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
   Status end(uint64_t step, const parallax_step_end_options_t& options, Request** request);
 
-  // As ContributionCalls has it.
-  Status check_wait(const Request& reduce) const { return contribution_calls_.check_wait(reduce); }
+  // Of a reduce that somebody is about to wait for. STATE: it goes with others of its step, which
+  // are still to be called (FusedCalls).
+  Status check_wait(const Request& reduce) const;
   // Of a reduce: ranks of other hosts are sent so few bytes that a message takes longer.
   bool sends_little(const Request& reduce) const;
 

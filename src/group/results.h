@@ -66,7 +66,8 @@ class Results {
   void give_union(const VariableRuntime& runtime, const ReducedGradient& whole, RowsResult* out);
   void give_member(const VariableRuntime& runtime, uint64_t step, const ReducedGradient& whole,
                    const PullSlice& slice, RowsResult* out);
-  static void sort_rows(const VariableRuntime& runtime, const ReducedGradient& whole, Union* sorted);
+  static void sort_rows(const VariableRuntime& runtime, const ReducedGradient& whole,
+                        Union* sorted);
   static void give_ids(std::span<const uint64_t> rows, const FusedMember& of, RowsResult* out);
   void give_rows(const Variable& variable, const ReducedGradient& whole,
                  std::span<const uint64_t> rows, const NumberFormat& to) const;

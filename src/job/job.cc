@@ -342,6 +342,7 @@ Status Job::start_engine() {
   PARALLAX_RETURN_IF_ERROR(parse_costs(setting("costs").text, &costs));
   // Ranks of one process, as tests have them, commit often, and take turns at the same cores.
   if (connection_.one_process) costs.measured = false;
+  fuse_tables_ = static_cast<FuseTables>(setting("fuse_tables").number);
   groups_ = std::make_unique<JobGroups>(
       EngineOptions{
           .rank = options_.rank,
@@ -351,7 +352,7 @@ Status Job::start_engine() {
           .plan_mode = static_cast<parallax_plan_mode_t>(options_.plan_mode),
           .plan_after_steps = plan_after_steps_of(options_),
           .pins = pins_of(options_),
-          .fuse_tables = static_cast<FuseTables>(settings_.as_opened().value("fuse_tables").number),
+          .fuse_tables = fuse_tables_,
           .deterministic = options_.deterministic != 0,
           .memory_max_bytes = options_.memory_max_bytes,
           .memory_check = static_cast<MemoryCheck>(setting("memory_check").number),

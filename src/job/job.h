@@ -60,6 +60,8 @@ class Job {
   const Progress& progress() const { return *progress_; }
   int64_t timeout_ns() const { return settings_.timeout_ns(); }
   const Clock& clock() const { return clock_; }
+  // Some reduces go as one (FuseTables::kAll).
+  bool fuses_reduces() const { return fuse_tables_ == FuseTables::kAll; }
   int64_t lease_ns() const {
     const uint32_t lease_ms =
         options_.lease_ms == 0 ? kLeaseMillisecondsDefault : options_.lease_ms;
@@ -158,6 +160,7 @@ class Job {
   uint32_t epoch_ = 1;
   Connection connection_;
   SpinChoice spin_;
+  FuseTables fuse_tables_ = FuseTables::kManaged;
   bool has_boards_ = true;  // where the transport has any: nobody wants messages alone
   Buffers buffers_;         // outlives the transport, which may be sending from it
   std::unique_ptr<Transport> transport_;

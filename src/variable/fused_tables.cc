@@ -96,8 +96,8 @@ void cut(std::span<const Variable* const> kind, std::deque<FusedTables>* sets) {
 bool may_be_fused(const Variable& variable) {
   return variable.fuse_tables && variable.rows_max > 0 && variable.rows <= INT32_MAX &&
          !variable.traits().calls_back && !variable.counts_contributors() &&
-         variable.exchange_bytes_max == 0 &&
-         variable.memory == PARALLAX_MEMORY_HOST && variable.table_memory == PARALLAX_MEMORY_HOST &&
+         variable.exchange_bytes_max == 0 && variable.memory == PARALLAX_MEMORY_HOST &&
+         variable.table_memory == PARALLAX_MEMORY_HOST &&
          slice_bytes(variable) <= kFusedSliceBytesMax &&
          variable.row_elements * bytes_of_sum(variable.sum_type()) < kFusedRowBytesEnd;
 }

@@ -241,7 +241,8 @@ class Partition {
   }
   // Owners of so many row keys.
   void owners_of(const uint32_t* row_keys, size_t count, uint32_t* owners) const {
-    look_up_owners(row_keys, count, [](uint32_t owner) { return owner; }, owners);
+    look_up_owners(
+        row_keys, count, [](uint32_t owner) { return owner; }, owners);
   }
   // The local row must be one of the owner's.
   uint32_t row_key_at(uint32_t owner, uint64_t local_row) const {

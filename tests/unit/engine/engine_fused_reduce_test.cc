@@ -5,10 +5,12 @@
 
 #include <cstring>
 #include <deque>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/seeded_random.h"
+#include "support/fake_devices.h"
 #include "support/sanitizers.h"
 #include "support/script.h"
 #include "support/shared_host.h"
@@ -20,7 +22,9 @@ namespace {
 constexpr uint32_t kTables = 9;
 static_assert(kTables >= kFusedMin);
 
-void fuse_all(uint32_t /*rank*/, EngineOptions* options) { options->fuse_tables = FuseTables::kAll; }
+void fuse_all(uint32_t /*rank*/, EngineOptions* options) {
+  options->fuse_tables = FuseTables::kAll;
+}
 
 struct Tables {
   std::deque<std::string> names;
@@ -159,6 +163,51 @@ TEST_F(Waiting, GoesOnOnceTheStepHasEnded) {
       ASSERT_EQ(rows.values.size(), sizeof(float) * want.size());
       EXPECT_EQ(std::memcmp(rows.values.data(), want.data(), rows.values.size()), 0);
     }
+  }
+}
+
+// Given tables that were called, and are on their way from a device, expect them to be waited for,
+// and those that were not called to be named.
+TEST(EngineFusedReduce, WhatIsOnItsWayIsCalled) {
+  FakeShare share(0);
+  EngineWorld world({.hosts = {0}, .adjust = [&share](uint32_t rank, EngineOptions* options) {
+                       fuse_all(rank, options);
+                       options->devices = share.opener();
+                     }});
+  Tables tables;
+  tables.add(kTables, 2);
+  for (const Status& status : world.commit(tables.variables)) ASSERT_TRUE(status.ok());
+  StepCalls& calls = world.engine(0).step_calls();
+  uint64_t step = 0;
+  ASSERT_TRUE(calls.begin(&step).ok());
+  const std::vector<int64_t> ids = {4, 7};
+  std::vector<float> here = {1, 2, 3, 4};
+  FakeStream stream = {.held = true};
+  std::vector<parallax_slice_t> slices;
+  for (uint32_t table = 0; table < kTables; ++table) {
+    slices.push_back(rows_slice(table, ids, here.data()));
+    if (table >= 2) continue;
+    slices.back().ids = share.devices.make(ids);
+    slices.back().values = share.devices.make(here);
+    slices.back().memory = PARALLAX_MEMORY_CUDA;
+    slices.back().stream = &stream;
+  }
+  const auto all = std::span<const parallax_slice_t>(slices);
+  std::vector<Request*> requests(2);
+  ASSERT_TRUE(calls.reduce(step, all.first(2), &requests[0]).ok());
+  const Status refused = calls.check_wait(*requests[0]);
+  EXPECT_TRUE(has(refused, "'table0' goes with that of 'table2' and 6 more")) << refused.message();
+  ASSERT_TRUE(calls.reduce(step, all.subspan(2), &requests[1]).ok());
+  for (const Request* each : requests) EXPECT_TRUE(calls.check_wait(*each).ok());
+  world.settle();
+  for (const Request* each : requests) EXPECT_FALSE(each->done());
+  stream.held = false;
+  ASSERT_TRUE(world.run_until_done(requests));
+  for (const Request* each : requests) {
+    EXPECT_TRUE(each->status.ok()) << each->status.message();
+    ASSERT_EQ(each->rows[1].ids, ids);
+    EXPECT_EQ(std::memcmp(each->rows[1].values.data(), here.data(), sizeof(float) * here.size()),
+              0);
   }
 }
 
