@@ -213,13 +213,13 @@ RowIndex& RowAccumulator::own_index() {
 // For so many rows; as many as there may be have room. Rows that are there stay.
 RowIndex& RowAccumulator::larger(RowIndex& index, uint64_t rows) {
   const uint64_t room = std::min(options_.rows_max, 2 * rows);
-  if (indexed_ == Indexed::kHere) {
-    index.clear_for(room);
-  } else if (options_.scratch->begin(this, room) == nullptr) {
-    return own_index();
+  if (indexed_ == Indexed::kHere || options_.scratch->begin(this, room) == nullptr) {
+    index_.clear_for(room);
+    indexed_ = Indexed::kHere;
   }
-  insert_all(index);
-  return index;
+  RowIndex& used = indexed_ == Indexed::kHere ? index_ : index;
+  insert_all(used);
+  return used;
 }
 
 // The rows that are there, into an index that is empty.

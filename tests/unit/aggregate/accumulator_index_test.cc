@@ -3,6 +3,7 @@
 // as one source alone has given distinct ones, not at all.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -64,6 +65,40 @@ TEST(RowAccumulator, AStepMayHaveManyMoreThanTheLast) {
   std::iota(row_keys.begin(), row_keys.end(), 0u);
   const std::vector<float> numbers(kRows + 1);
   EXPECT_FALSE(summed.add(0, row_keys, numbers)) << "more distinct rows than there may be";
+}
+
+// Given rows that are found by an index of all that has no room for those behind them, expect these
+// to be found by one that has, though they are more than the last step's.
+TEST(RowAccumulator, WhatNoSharedIndexHasRoomForHasItsOwn) {
+  constexpr uint32_t kFirst = 35, kBehind = 40;
+  RowScratch scratch;
+  ASSERT_TRUE(scratch.reserve(100).ok());
+  OneNumberRows summed({.sources = 2,
+                        .rows_max = 140,
+                        .source_rows_max = 100,
+                        .ordered = true,
+                        .scratch = &scratch});
+  std::vector<uint32_t> row_keys(kFirst + kBehind);
+  std::iota(row_keys.begin(), row_keys.end(), 7u);
+  const std::vector<float> numbers(kFirst + kBehind, 1);
+  const auto keys = std::span<const uint32_t>(row_keys);
+  // Held back until the first source has ended.
+  ASSERT_TRUE(summed.add(1, keys.subspan(kFirst), std::span(numbers).first(kBehind)));
+  std::vector<const std::byte*> rows;
+  for (uint32_t i = 0; i < kFirst; ++i) {
+    rows.push_back(reinterpret_cast<const std::byte*>(&numbers[i]));
+  }
+  ASSERT_TRUE(summed.rows.spend(0, kFirst));
+  for (uint32_t first = 0; first < kFirst; first += kRowsTogether) {
+    const uint32_t some = std::min(kFirst - first, kRowsTogether);
+    ASSERT_TRUE(summed.rows.join(keys.subspan(first, some), &rows[first]));
+  }
+  summed.rows.end(0);
+  ASSERT_EQ(summed.rows.row_count(), kFirst + kBehind);
+  for (uint32_t slot = 0; slot < kFirst + kBehind; ++slot) {
+    EXPECT_EQ(summed.rows.row_keys()[slot], row_keys[slot]);
+    EXPECT_EQ(summed.number(slot), 1);
+  }
 }
 
 enum class Scratch { kNone, kKept, kTaken };
