@@ -40,6 +40,8 @@ constexpr uint32_t kManyBiases = 20;  // a push of more slices than a request fi
 constexpr uint32_t kSmallFirst = kManyFirst + kManyBiases;
 constexpr uint32_t kSmallTables = 5;  // they go as one
 static_assert(kSmallTables >= kFusedMin);
+constexpr uint32_t kHeldSmallFirst =
+    kSmallFirst + kSmallTables;  // as many, which the framework holds
 
 // Of the ranks of all jobs of this test: what they are called with is not looked at here.
 OwnRule own_adagrad, own_adam;
@@ -82,6 +84,10 @@ std::vector<parallax_variable_t> every_form() {
     all.back().accumulate = 1;
     all.back().storage_dtype = PARALLAX_AS(PARALLAX_BF16);
     all.back().rounding = PARALLAX_ROUNDING_STOCHASTIC;
+  }
+  static const std::array<const char*, kSmallTables> held = {"h0", "h1", "h2", "h3", "h4"};
+  for (const char* name : held) {
+    all.push_back(sparse_variable(name, kPairedRows, kRowElements, kRowsMax));
   }
   return all;
 }
@@ -157,6 +163,20 @@ bool push_small(Engine& engine, uint64_t step, RankBuffers& mine) {
   return push(given);
 }
 
+// In one call, or in two, or without the first.
+bool reduce_small(Engine& engine, uint64_t step, RankBuffers& mine) {
+  std::array<parallax_slice_t, kSmallTables> all = {};
+  for (uint32_t i = 0; i < kSmallTables; ++i) {
+    all[i] = as_float(rows_slice(kHeldSmallFirst + i, mine.paired_ids, mine.small[i].data()));
+  }
+  const std::span<const parallax_slice_t> given = all;
+  const auto reduce = [&](std::span<const parallax_slice_t> slices) {
+    return engine.step_calls().reduce(step, slices, &mine.requests[mine.request_count++]).ok();
+  };
+  if (step % 4 == 0) return reduce(given.first(2)) && reduce(given.subspan(2));
+  return reduce(given.subspan(step % 2));
+}
+
 class SteadyState {
  public:
   SteadyState(parallax_plan_mode_t mode, bool deterministic)
@@ -164,7 +184,9 @@ class SteadyState {
                 .plan_mode = mode,
                 .plan_after_steps = 4,
                 .deterministic = deterministic,
-                .seed = 17}),
+                .seed = 17,
+                .adjust = [](uint32_t,
+                             EngineOptions* options) { options->fuse_tables = FuseTables::kAll; }}),
         buffers_(world_.size()) {
     std::vector<parallax_variable_t> variables = every_form();
     if (deterministic) variables[kHeldRows].exchange_bytes_max = kFewChunksBytes;
@@ -242,6 +264,7 @@ class SteadyState {
     ok = ok && engine.step_calls().push(step, tied_push, next()).ok();
     ok = ok && engine.step_calls().push(step, push, next()).ok();
     ok = ok && engine.step_calls().reduce(step, reduce, next()).ok();
+    ok = ok && reduce_small(engine, step, mine);
     ok = ok && engine.step_calls().end(step, end, next()).ok();
     engine.kick();
     EXPECT_TRUE(ok);
