@@ -987,7 +987,7 @@ PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,
  * contributes zeros: so a rank that waits for a reduce before its step_end waits until every rank
  * has called reduce for that variable, or step_end. Where setting fuse_tables is "all", small
  * variables with row ids go as one: a request of some of them stays pending until all are called,
- * or the step ends, and a wait for it before that is STATE, naming what is not called yet.
+ * or the step ends (a test says PENDING); a wait before that is STATE, naming what is to be called.
  * Errors as of push; managed variables are INVALID here: push them. */
 PARALLAX_API parallax_status_t parallax_reduce(parallax_job_t *job, uint64_t step,
                                                const parallax_slice_t *slices, size_t count,
@@ -1181,7 +1181,7 @@ PARALLAX_API parallax_status_t parallax_collective(parallax_job_t *job,
 
 /* Waits until all `count` requests are complete or timeout_ms passed. OK when all completed OK;
  * else the first failed one's status; TIMEOUT leaves the requests pending and names the ranks or
- * calls that are missing. A request with another waiter is STATE. */
+ * calls that are missing. A request with another waiter is STATE, and see parallax_reduce. */
 PARALLAX_API parallax_status_t parallax_wait(parallax_request_t *const *requests, size_t count,
                                              int64_t timeout_ms);
 

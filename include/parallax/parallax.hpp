@@ -149,7 +149,8 @@ class Request {
 
   void release() noexcept {
     if (request_ == nullptr) return;
-    if (parallax_wait(&request_, 1, PARALLAX_WAIT_DEFAULT) == PARALLAX_TIMEOUT) {
+    parallax_wait(&request_, 1, PARALLAX_WAIT_DEFAULT);
+    if (parallax_request_test(request_) == PARALLAX_PENDING) {
       parallax_request_cancel(request_);
       parallax_wait(&request_, 1, PARALLAX_WAIT_DEFAULT);
     }

@@ -1,27 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// UnsetBytes: a vector of bytes that holds, where it grows, whatever was there: for what is written
-// in full right after, since to write zeros first is a pass over all of it.
+// UnsetVector: a vector of numbers that holds, where it grows, whatever was there: for what is
+// written right after, or in part, since to write zeros first is a pass over all of it, and memory.
 #ifndef PARALLAX_BASE_UNSET_BYTES_H_
 #define PARALLAX_BASE_UNSET_BYTES_H_
 
 #include <cstddef>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 namespace parallax {
 
-struct UnsetAllocator : std::allocator<std::byte> {
+template <typename T>
+struct UnsetAllocator : std::allocator<T> {
+  static_assert(std::is_trivial_v<T>);
   template <typename Other>
   struct rebind {
-    static_assert(sizeof(Other) == 1);
-    using other = UnsetAllocator;
+    using other = UnsetAllocator<Other>;
   };
   // Of resize().
-  static void construct(std::byte* /*at*/) {}
-  static void construct(std::byte* at, std::byte value) { *at = value; }
+  static void construct(T* /*at*/) {}
+  static void construct(T* at, T value) { *at = value; }
 };
 
-using UnsetBytes = std::vector<std::byte, UnsetAllocator>;
+template <typename T>
+using UnsetVector = std::vector<T, UnsetAllocator<T>>;
+using UnsetBytes = UnsetVector<std::byte>;
 
 }  // namespace parallax
 

@@ -65,9 +65,10 @@ Status WaitedRequests::check_sets() const {
   if (!job().fuses_reduces()) return {};
   for (const Request* each : all()) {
     if (each->kind != RequestKind::kReduce || each->done()) continue;
-    PARALLAX_RETURN_IF_ERROR(job().progress().look(each->group, [each](const Engine& engine) {
+    const Status refused = job().progress().look(each->group, [each](const Engine& engine) {
       return engine.step_calls().check_wait(*each);
-    }));
+    });
+    if (!refused.ok()) return refused.prefixed(std::string(call_) + ": ");
   }
   return {};
 }

@@ -162,6 +162,10 @@ void ReturnedRows::send_to_hosts(uint64_t step, Send send) {
 // What this rank sums itself takes no message.
 void ReturnedRows::take_own(uint64_t step, const Send& send) {
   StepBuffer& buffer = step_buffer(step);
+  // More rows came than ranks may give.
+  if (send.count > buffer.row_keys.size() - buffer.row_count) {
+    return outbox_.lending().misfit(columns_.rank());
+  }
   SectionHeader header = send.header;
   header.step = step;  // not what a round is called
   header.count = static_cast<uint32_t>(send.count);

@@ -144,11 +144,11 @@ Status FusedCalls::check_wait(uint32_t number, uint32_t member, uint64_t step,
   }
   if (count == 0) return {};
   const Variable& waited = *whole.fused[member - whole.first_member].variable;
-  return bad_state("wait: the reduce of variable '" + waited.name + "' goes with that of '" +
+  return bad_state("the reduce of variable '" + waited.name + "' goes with that of '" +
                    missing->name + "'" +
                    (count > 1 ? " and " + std::to_string(count - 1) + " more" : "") +
-                   ", not called in step " + std::to_string(step) +
-                   " yet: wait once all are, or after step_end; or set fuse_tables to on")
+                   ", still to be called in step " + std::to_string(step) +
+                   ": wait once all are, or after step_end; or set fuse_tables to on")
       .about_variable(waited.id);
 }
 

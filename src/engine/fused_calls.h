@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// FusedCalls: pushes of fused tables (fused_tables.h): which slices of a call are of the same set,
-// whether they fit, and how they go out. To their exchange as they come, as parts of one
-// contribution, which is given once each table has come, or the step ends. Where a set takes
+// FusedCalls: pushes and reduces of fused tables (fused_tables.h): which slices of a call are of
+// the same set, whether they fit, and how they go out. To their exchange as they come, as parts of
+// one contribution, which is given once each table has come, or the step ends. Where a set takes
 // micro-batches, or slices are coalesced by jobs, that is so of a call that has all of them alone;
 // else they are added to this rank's sum of the step, which goes out then. Part of
 // ContributionCalls. Engine's owner only; a call allocates nothing, unless one of its tables has

@@ -55,7 +55,7 @@ struct Request {
   uint32_t pending = 0;                       // jobs and sends that borrow the caller's buffers
   RowsGiven rows_given = RowsGiven::kAtOnce;  // push
   std::vector<PullSlice> slices;              // pull, push, reduce
-  std::vector<RowSlice> parts;                // push: slices that go as parts
+  std::vector<RowSlice> parts;                // push, reduce: slices that go as parts
   std::vector<RowsResult> rows;               // reduce: by slice
   std::vector<uint8_t> slice_done;            // pull, reduce
   parallax_step_info_t info = {};             // step_end

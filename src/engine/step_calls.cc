@@ -184,17 +184,19 @@ Status StepCalls::check_absent(uint64_t step) const {
 }
 
 Status StepCalls::check_wait(const Request& reduce) const {
-  if (reduce.done() || !window().takes_calls(reduce.step)) return {};
+  if (reduce.done() || !parts_.phase.takes_calls() || !window().takes_calls(reduce.step)) return {};
   const auto is_called = [this](uint32_t id) { return device_calls_.has_waiting(id); };
-  const auto check = [&](uint32_t number, uint32_t member) {
-    if (member == Registry::kNotFused) return Status();
+  // With more to come a slice waits for nobody but this rank's own sum.
+  const auto check = [&](uint32_t number, uint32_t member, bool more) {
+    if (member == Registry::kNotFused || more) return Status();
     return contribution_calls_.fused().check_wait(number, member, reduce.step, is_called);
   };
   for (const PullSlice& slice : reduce.slices) {
-    PARALLAX_RETURN_IF_ERROR(check(slice.variable, slice.member));
+    PARALLAX_RETURN_IF_ERROR(check(slice.variable, slice.member, slice.more));
   }
   for (const parallax_slice_t& slice : device_calls_.waiting_slices(reduce)) {
-    PARALLAX_RETURN_IF_ERROR(check(checks_.number_of(slice), checks_.member_of(slice)));
+    PARALLAX_RETURN_IF_ERROR(
+        check(checks_.number_of(slice), checks_.member_of(slice), slice.more != 0));
   }
   return {};
 }

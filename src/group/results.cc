@@ -7,6 +7,7 @@
 
 #include "aggregate/accumulator.h"
 #include "aggregate/sorted_ids.h"
+#include "base/check.h"
 #include "base/row_copies.h"
 #include "variable/fused_tables.h"
 
@@ -44,7 +45,7 @@ void Results::give(const VariableRuntime& runtime, uint64_t step, const ReducedG
   } else if (!runtime.variable->ids_declared()) {
     give_dense(*runtime.variable, whole, slice);
   } else {
-    give_union(runtime, whole, rows);
+    give_alone(runtime, whole, rows);
   }
 }
 
@@ -97,19 +98,17 @@ void Results::give_row(const Variable& variable, const ReducedGradient& whole, c
 }
 
 // The union by ascending id.
-void Results::give_union(const VariableRuntime& runtime, const ReducedGradient& whole,
+void Results::give_alone(const VariableRuntime& runtime, const ReducedGradient& whole,
                          RowsResult* out) {
   const Variable& variable = *runtime.variable;
   // For the largest union at once, so that later steps with larger ones allocate nothing.
   reserve(runtime, variable, out->dtype, out);
   sort_rows(runtime, whole, &union_);
-  give_ids(union_.rows, {.variable = &variable}, out);
-  give_rows(variable, whole, union_.rows,
-            {.values = out->values.data(), .dtype = out->dtype, .sum = variable.sum_type()});
+  give_union({.variable = &variable}, whole, union_.rows, out);
 }
 
 // Of the union of all tables, which is sorted with the first that is asked for in a step, the rows
-// of one: to where a dense slice wants them, which are all that the table has, or as its union.
+// of one: to where a dense slice wants them, or as its union.
 void Results::give_member(const VariableRuntime& runtime, uint64_t step,
                           const ReducedGradient& whole, const PullSlice& slice, RowsResult* out) {
   const FusedMember& member =
@@ -122,14 +121,16 @@ void Results::give_member(const VariableRuntime& runtime, uint64_t step,
   const auto first = std::lower_bound(all.rows.begin(), all.rows.end(), member.first_row << 32);
   const std::span<const uint64_t> rows(first,
                                        std::lower_bound(first, all.rows.end(), end_row << 32));
-  NumberFormat to = {.values = slice.into, .dtype = slice.dtype, .sum = variable.sum_type()};
   const bool is_whole = slice.count > 0 && slice.ids.wide == nullptr && slice.ids.narrow == nullptr;
-  if (!is_whole) {
-    give_ids(rows, member, out);
-    to.values = out->values.data();
-    to.dtype = out->dtype;
+  if (!is_whole) return give_union(member, whole, rows, out);
+  // As of a whole variable, each by its id: whatever came of others, nothing else is written.
+  const size_t row_bytes = variable.row_elements * bytes_of_dtype(slice.dtype);
+  for (const uint64_t row : rows) {
+    give_row(variable, whole, row_in(variable, whole, row),
+             {.values = slice.into + ((row >> 32) - member.first_row) * row_bytes,
+              .dtype = slice.dtype,
+              .sum = variable.sum_type()});
   }
-  give_rows(variable, whole, rows, to);
 }
 
 // The rows of a sum, by ascending id.
@@ -141,7 +142,7 @@ void Results::sort_rows(const VariableRuntime& runtime, const ReducedGradient& w
   const auto entry_of = [&runtime](uint32_t row_key, uint64_t row) {
     return runtime.partition.row_of(row_key) << 32 | row;
   };
-  std::vector<uint64_t>& room = sorted->room;
+  UnsetVector<uint64_t>& room = sorted->room;
   size_t count = 0;
   if (whole.rows) {
     for (; count < whole.row_count; ++count) room[count] = entry_of(whole.row_keys[count], count);
@@ -152,6 +153,7 @@ void Results::sort_rows(const VariableRuntime& runtime, const ReducedGradient& w
       for (uint64_t row = 0; row < variable.rows; ++row) {
         // Rows made dense: those that nobody contributed are not of the union.
         if (is_no_row(values + row * variable.gradient_elements())) continue;
+        PARALLAX_CHECK(count < room.size() / 2);  // else others gave more rows than they may
         room[count++] = entry_of(static_cast<uint32_t>(row), row);
       }
     });
@@ -165,22 +167,30 @@ void Results::sort_rows(const VariableRuntime& runtime, const ReducedGradient& w
   }
 }
 
-// The ids of rows of a union, as one of its tables has them, and room for as many rows.
-void Results::give_ids(std::span<const uint64_t> rows, const FusedMember& of, RowsResult* out) {
+// Rows of a union, with the ids that one of its tables has them by.
+void Results::give_union(const FusedMember& of, const ReducedGradient& whole,
+                         std::span<const uint64_t> rows, RowsResult* out) const {
+  const Variable& variable = *of.variable;
   out->ids.clear();
   for (const uint64_t row : rows) {
     out->ids.push_back(static_cast<int64_t>((row >> 32) - of.first_row));
   }
-  out->values.resize(rows.size() * of.variable->row_elements * bytes_of_dtype(out->dtype));
+  out->values.resize(rows.size() * variable.row_elements * bytes_of_dtype(out->dtype));
+  give_rows(variable, whole, rows,
+            {.values = out->values.data(), .dtype = out->dtype, .sum = variable.sum_type()});
+}
+
+const std::byte* Results::row_in(const Variable& variable, const ReducedGradient& whole,
+                                 uint64_t row) {
+  return whole.values + static_cast<uint32_t>(row) * variable.gradient_elements() *
+                            bytes_of_sum(variable.sum_type());
 }
 
 // Those rows, one behind the other.
 void Results::give_rows(const Variable& variable, const ReducedGradient& whole,
                         std::span<const uint64_t> rows, const NumberFormat& to) const {
   const size_t source_bytes = variable.gradient_elements() * bytes_of_sum(to.sum);
-  const auto row_at = [&](uint64_t at) {
-    return whole.values + static_cast<uint32_t>(rows[at]) * source_bytes;
-  };
+  const auto row_at = [&](uint64_t at) { return row_in(variable, whole, rows[at]); };
   const uint32_t held = dtype_of(to.sum);
   const double scale = factor(variable, whole);
   if (!whole.counted && (scale == 1 || to.dtype == held)) {

@@ -52,7 +52,7 @@ class Results {
   // as much room again to sort them in.
   struct Union {
     uint64_t step = 0;
-    std::vector<uint64_t> room;
+    UnsetVector<uint64_t> room;
     std::span<const uint64_t> rows;  // by ascending id
   };
 
@@ -63,12 +63,15 @@ class Results {
                       const PullSlice& slice) const;
   void give_row(const Variable& variable, const ReducedGradient& whole, const std::byte* row,
                 const NumberFormat& to) const;
-  void give_union(const VariableRuntime& runtime, const ReducedGradient& whole, RowsResult* out);
+  void give_alone(const VariableRuntime& runtime, const ReducedGradient& whole, RowsResult* out);
   void give_member(const VariableRuntime& runtime, uint64_t step, const ReducedGradient& whole,
                    const PullSlice& slice, RowsResult* out);
   static void sort_rows(const VariableRuntime& runtime, const ReducedGradient& whole,
                         Union* sorted);
-  static void give_ids(std::span<const uint64_t> rows, const FusedMember& of, RowsResult* out);
+  void give_union(const FusedMember& of, const ReducedGradient& whole,
+                  std::span<const uint64_t> rows, RowsResult* out) const;
+  static const std::byte* row_in(const Variable& variable, const ReducedGradient& whole,
+                                 uint64_t row);
   void give_rows(const Variable& variable, const ReducedGradient& whole,
                  std::span<const uint64_t> rows, const NumberFormat& to) const;
 

@@ -4,6 +4,7 @@
 #include "parallax/parallax.hpp"
 
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 namespace {
@@ -44,6 +45,37 @@ bool trains() {
          !job.report(PARALLAX_REPORT_PLAN).empty();
 }
 
+// A request whose scope ends before the others of its set are called borrows nothing behind it.
+bool ends_what_is_pending() {
+  setenv("PARALLAX_FUSE_TABLES", "all", 1);
+  parallax::Job job(parallax::sized<parallax_options_t>());
+  const char *const names[] = {"t0", "t1", "t2", "t3"};
+  auto slice = parallax::sized<parallax_slice_t>();
+  for (const char *name : names) {
+    auto table = parallax::sized<parallax_variable_t>();
+    table.name = name;
+    table.rows = 9;
+    table.row_elements = 1;
+    table.rows_max = 4;
+    slice.variable = job.register_variable(table);
+  }
+  job.commit();
+  const int64_t id = 3;
+  float gradient = 1;
+  slice.form = PARALLAX_FORM_ROWS;
+  slice.ids = &id;
+  slice.row_count = 1;
+  slice.values = &gradient;
+  const uint64_t step = job.step_begin();
+  job.reduce(step, {slice});
+  try {
+    job.step_end(step, parallax::sized<parallax_step_end_options_t>()).wait();
+  } catch (const parallax::Error &error) {
+    return error.status() == PARALLAX_CANCELED;
+  }
+  return false;
+}
+
 bool tells_of_failures() {
   auto options = parallax::sized<parallax_options_t>();
   options.rank = 3;
@@ -59,7 +91,7 @@ bool tells_of_failures() {
 
 int main() {
   try {
-    return trains() && tells_of_failures() ? 0 : 1;
+    return trains() && tells_of_failures() && ends_what_is_pending() ? 0 : 1;
   } catch (const parallax::Error &error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

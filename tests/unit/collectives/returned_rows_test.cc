@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
 #include <memory>
 #include <set>
@@ -93,6 +94,33 @@ TEST(ReturnedRows, AmongManyHostsWhoHasNoneIsSilent) {
   // Of two stages in each of two columns; the answers of the second go to both ranks of a host.
   EXPECT_EQ(sections[SectionKind::kCensusUp], 2 * 2 * (kHosts - 1));
   EXPECT_EQ(sections[SectionKind::kCensusDown], 2 * (kHosts - 1) + 2 * (2 * kHosts - 1));
+}
+
+// Given a rank that hands back more rows than there may be, expect one whose own are still to come
+// to say that something does not fit, and to write none behind its buffer's end.
+TEST(ReturnedRows, ItsOwnAreTakenWhereThereIsRoom) {
+  const Candidate candidate = reduce_rows(kMarkerHostsMax);
+  Setting setting = setting_of(candidate);
+  setting.hosts = {0, 0};
+  ExchangeWorld world(candidate, setting);
+  world.expect_anything();
+  const auto rows = static_cast<uint32_t>(2 * setting.shape.rows_max);
+  uint32_t theirs = 0;
+  while (world.partition().owner_of(theirs) != 1) ++theirs;
+  Parcel all = {.from = 1, .to = 0};
+  all.header.kind = SectionKind::kLocalBroadcast;
+  all.header.encoding = Encoding::kRows;
+  all.header.step = 1;
+  all.header.first = uint64_t{1} << 32;
+  all.header.count = rows;
+  all.bytes.resize(1 + rows * (1 + world.partition().row_elements()) * sizeof(float));
+  for (uint32_t i = 0; i < rows; ++i) {
+    std::memcpy(&all.bytes[1 + i * sizeof theirs], &theirs, sizeof theirs);
+  }
+  ASSERT_TRUE(world.inject(all));
+  run_step(world, 1, draw_contributions(setting, {}, world.random()));
+  EXPECT_EQ(world.misfits(), std::vector<uint32_t>{0});
+  EXPECT_FALSE(world.exchange(0).state(1).delivered);
 }
 
 // Given a rank that was not told who sends, expect it to miss who should have told it, and none of

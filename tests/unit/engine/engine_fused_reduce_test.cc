@@ -92,6 +92,7 @@ class Waiting : public testing::Test {
  protected:
   Waiting() {
     tables_.add(kTables, 2);
+    tables_.variables[0].accumulate = 1;
     for (const Status& status : world_.commit(tables_.variables)) {
       EXPECT_TRUE(status.ok()) << status.message();
     }
@@ -127,7 +128,8 @@ TEST_F(Waiting, IsRefusedBeforeAllAreCalled) {
   EXPECT_TRUE(has(refused, "fuse_tables")) << refused.message();
   for (uint32_t rank = 0; rank < 2; ++rank) requests.push_back(reduce(rank, 0, 1));
   const Status again = calls(0).check_wait(*requests[0]);
-  EXPECT_TRUE(has(again, "'table2' goes with that of 'table1', not called")) << again.message();
+  EXPECT_TRUE(has(again, "'table2' goes with that of 'table1', still to be called"))
+      << again.message();
   for (uint32_t rank = 0; rank < 2; ++rank) requests.push_back(reduce(rank, 1, 1));
   for (const Request* each : requests) EXPECT_TRUE(calls(0).check_wait(*each).ok());
   ASSERT_TRUE(world_.run_until_done(requests));
@@ -139,6 +141,21 @@ TEST_F(Waiting, IsRefusedBeforeAllAreCalled) {
     std::memcpy(sums.data(), each->rows[0].values.data(), sizeof(float) * sums.size());
     EXPECT_EQ(sums, (std::vector<float>{2, 4, 6, 8}));
   }
+}
+
+// Given a micro-batch, expect its buffer to be waited for, and its sum once the last one is called.
+TEST_F(Waiting, IsForABufferWhereMoreFollows) {
+  parallax_slice_t slice = rows_slice(0, ids_, values_.data());
+  slice.more = 1;
+  std::vector<Request*> requests(2);
+  ASSERT_TRUE(calls(0).reduce(step_, {&slice, 1}, &requests[0]).ok());
+  EXPECT_TRUE(calls(0).check_wait(*requests[0]).ok());
+  requests[1] = reduce(0, 1, kTables - 1);
+  const Status refused = calls(0).check_wait(*requests[1]);
+  EXPECT_TRUE(has(refused, "'table1' goes with that of 'table0', still to be called"))
+      << refused.message();
+  requests.push_back(reduce(0, 0, 1));
+  for (const Request* each : requests) EXPECT_TRUE(calls(0).check_wait(*each).ok());
 }
 
 // Given a rank that has ended its step without some of a set, expect it to wait.
