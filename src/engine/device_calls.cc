@@ -77,8 +77,9 @@ Status DeviceCalls::look_at(const Call& call, bool* comes_by_here) const {
 bool DeviceCalls::behind(const Call& call) const {
   if (waiting_.empty()) return false;
   if (is_contribution(call.kind)) {
-    return std::any_of(call.slices.begin(), call.slices.end(),
-                       [this](const auto& each) { return has_waiting(each.variable); });
+    return std::any_of(call.slices.begin(), call.slices.end(), [this](const auto& each) {
+      return each.variable < ahead_.size() && ahead_[each.variable].waiting > 0;
+    });
   }
   return std::any_of(waiting_.begin(), waiting_.end(), [&call](const Staged* before) {
     return before->kind == RequestKind::kPull && before->step < call.step &&

@@ -96,11 +96,13 @@ class DeviceCalls final : private RequestKeeper {
 
   // A call of the step that contributes waits to be taken; *variable is one of its.
   bool contributes(uint64_t step, uint32_t* variable) const;
-  // The slices of a call that waits to be taken; none: it does not.
-  std::span<const parallax_slice_t> waiting_slices(const Request& request) const;
-  // A contribution of the variable waits to be taken.
-  bool has_waiting(uint32_t variable) const {
-    return variable < ahead_.size() && ahead_[variable].waiting > 0;
+  // Calls visit(request, slice) for each slice of reduces that wait to be taken.
+  template <typename Visit>
+  void each_waiting_reduce(Visit visit) const {
+    for (const Staged* each : waiting_) {
+      if (each->kind != RequestKind::kReduce) continue;
+      for (const parallax_slice_t& slice : each->slices.host_slices()) visit(*each->request, slice);
+    }
   }
   // An evaluation waits to be taken.
   bool evaluates() const;

@@ -29,13 +29,6 @@ bool DeviceCalls::is_first(uint64_t step, uint32_t variable) const {
   return state.contributed[parts_.registry.number_of(variable)] == Contributed::kNothing;
 }
 
-std::span<const parallax_slice_t> DeviceCalls::waiting_slices(const Request& request) const {
-  const auto of_it = [&request](const Staged* each) { return each->request == &request; };
-  const auto found = std::find_if(waiting_.begin(), waiting_.end(), of_it);
-  if (found == waiting_.end()) return {};
-  return (*found)->slices.host_slices();
-}
-
 // Whether the exchanges of its step use what has come.
 bool DeviceCalls::takes_arriving(const Staged& staged) const {
   if (parts_.group == nullptr || !staged.slices.may_go_ahead()) return false;

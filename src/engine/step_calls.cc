@@ -185,20 +185,25 @@ Status StepCalls::check_absent(uint64_t step) const {
 
 Status StepCalls::check_wait(const Request& reduce) const {
   if (reduce.done() || !parts_.phase.takes_calls() || !window().takes_calls(reduce.step)) return {};
-  const auto is_called = [this](uint32_t id) { return device_calls_.has_waiting(id); };
+  const auto is_called = [this](uint32_t id) {
+    bool called = false;
+    device_calls_.each_waiting_reduce([&](const Request&, const parallax_slice_t& slice) {
+      called = called || slice.variable == id;
+    });
+    return called;
+  };
+  Status status;
   // With more to come a slice waits for nobody but this rank's own sum.
   const auto check = [&](uint32_t number, uint32_t member, bool more) {
-    if (member == Registry::kNotFused || more) return Status();
-    return contribution_calls_.fused().check_wait(number, member, reduce.step, is_called);
+    if (!status.ok() || member == Registry::kNotFused || more) return;
+    status = contribution_calls_.fused().check_wait(number, member, reduce.step, is_called);
   };
-  for (const PullSlice& slice : reduce.slices) {
-    PARALLAX_RETURN_IF_ERROR(check(slice.variable, slice.member, slice.more));
-  }
-  for (const parallax_slice_t& slice : device_calls_.waiting_slices(reduce)) {
-    PARALLAX_RETURN_IF_ERROR(
-        check(checks_.number_of(slice), checks_.member_of(slice), slice.more != 0));
-  }
-  return {};
+  for (const PullSlice& slice : reduce.slices) check(slice.variable, slice.member, slice.more);
+  device_calls_.each_waiting_reduce([&](const Request& of, const parallax_slice_t& slice) {
+    if (&of != &reduce) return;
+    check(checks_.number_of(slice), checks_.member_of(slice), slice.more != 0);
+  });
+  return status;
 }
 
 bool StepCalls::sends_little(const Request& reduce) const {

@@ -102,6 +102,7 @@ Status Job::open(parallax_options_t options, std::unique_ptr<Job>* job) {
 }
 
 Status Job::begin() {
+  fuse_tables_ = static_cast<FuseTables>(setting("fuse_tables").number);
   PARALLAX_RETURN_IF_ERROR(binding_.prepare(setting("bind").text, setting("topology_xml").text));
   const int64_t deadline_ns = clock_.now_ns() + timeout_ns();
   PARALLAX_RETURN_IF_ERROR(make_rendezvous(options_, host_, clock_, &rendezvous_));
@@ -217,7 +218,7 @@ Status Job::make_network(const Endpoint& mine, bool one_machine,
   PARALLAX_RETURN_IF_ERROR(choose_network({.carrier = mine.carrier,
                                            .options = &options_,
                                            .net_device_where = setting("net_device").where,
-                                           .tcp_address_where = set_where("tcp_address"),
+                                           .tcp_address_where = set_where(setting("tcp_address")),
                                            .rails = setting("rails").text,
                                            .one_machine = one_machine,
                                            .local_rank = hosts_.local_of[options_.rank],
@@ -342,7 +343,6 @@ Status Job::start_engine() {
   PARALLAX_RETURN_IF_ERROR(parse_costs(setting("costs").text, &costs));
   // Ranks of one process, as tests have them, commit often, and take turns at the same cores.
   if (connection_.one_process) costs.measured = false;
-  fuse_tables_ = static_cast<FuseTables>(setting("fuse_tables").number);
   groups_ = std::make_unique<JobGroups>(
       EngineOptions{
           .rank = options_.rank,

@@ -125,10 +125,6 @@ class Job {
   Status start_engine();
   Status say_goodbye(uint32_t group, int64_t timeout_ns, Request** request);
   const SettingValue& setting(const char* name) const { return settings_.as_opened().value(name); }
-  // Where it was set; "" where it was not.
-  std::string set_where(const char* name) const {
-    return setting(name).text.empty() ? "" : setting(name).where;
-  }
   void flush(int64_t deadline_ns);
   // The network may be let write there.
   Status know_memory(const void* pointer, uint64_t bytes) {
@@ -160,7 +156,7 @@ class Job {
   uint32_t epoch_ = 1;
   Connection connection_;
   SpinChoice spin_;
-  FuseTables fuse_tables_ = FuseTables::kManaged;
+  FuseTables fuse_tables_ = FuseTables::kManaged;  // as JobGroups has it
   bool has_boards_ = true;  // where the transport has any: nobody wants messages alone
   Buffers buffers_;         // outlives the transport, which may be sending from it
   std::unique_ptr<Transport> transport_;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/settings.h"
 #include "group/group.h"
@@ -27,6 +28,11 @@ Pins pins_of(const parallax_options_t& options);
 uint32_t plan_after_steps_of(const parallax_options_t& options);
 uint32_t staleness_of(const parallax_options_t& options);  // as StepWindow has it
 RowWays row_ways_of(const Settings& settings);
+
+// Where it was set; "" where it was not.
+inline std::string set_where(const SettingValue& value) {
+  return value.text.empty() ? "" : value.where;
+}
 
 // Of a rank that a launcher started beside others, and that was not told to meet them: it would
 // train a model of its own.

@@ -381,7 +381,8 @@ MUTANTS = [
            "rows that no shared index has room for go into one that may have none either",
            "src/aggregate/accumulator.cc",
            "    index_.clear_for(room);\n    indexed_ = Indexed::kHere;\n",
-           "    if (indexed_ != Indexed::kHere) return own_index();\n    index_.clear_for(room);\n"),
+           "    if (indexed_ != Indexed::kHere) return own_index();\n"
+           "    index_.clear_for(room);\n"),
     Mutant("waits_for_a_part_of_a_set",
            "a reduce may be waited for before all of its set are called",
            "src/engine/fused_calls.cc",

@@ -250,11 +250,9 @@ class SteadyState {
     const CountedMemory counted;
     bool ok = engine.step_calls().begin(&step).ok();
     // Both kinds of steps.
-    if (step % 2 == 0) {
-      end.learning_rate = 0;
-      end.rates = &rates;
-      end.rates_count = 1;
-    }
+    end.learning_rate = step % 2 == 0 ? 0 : end.learning_rate;
+    end.rates = step % 2 == 0 ? &rates : nullptr;
+    end.rates_count = step % 2 == 0 ? 1 : 0;
     ok = ok && engine.step_calls().pull(step, first_pull, next()).ok();
     ok = ok && engine.step_calls().pull(step, second_pull, next()).ok();
     ok = ok && engine.step_calls().pull(step, tied_pull, next()).ok();
