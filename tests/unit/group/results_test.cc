@@ -213,6 +213,15 @@ TEST(Results, OfFusedTablesEachGetsItsOwn) {
     results.give(runtime, step, whole, slice, &rows);
     const auto at = static_cast<float>(step);
     EXPECT_EQ(every, (std::vector<float>{6 * at, 1, 7 * at, 1, 8 * at, 1}));
+    // Some rows twice, as no honest rank has it: nothing behind the table's own is written.
+    row_keys[0] = row_keys[3] = row_keys[6];
+    every.resize(8, -1);
+    slice.values = slice.into = reinterpret_cast<std::byte*>(every.data());
+    Results others(kWorld);
+    others.reserve(runtime, tables[2], PARALLAX_F32, &rows);
+    others.give(runtime, step, whole, slice, &rows);
+    EXPECT_EQ(every[6], -1);
+    EXPECT_EQ(every[7], -1);
   }
 }
 
